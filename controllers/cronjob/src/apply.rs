@@ -11,7 +11,7 @@ use crate::{
     Ctx, history, job,
     notice::Notice,
     plan::as_active,
-    snapshot::{Child, End, is_child, job_name, made_for, untold},
+    snapshot::{Child, End, is_child, job_name, scheduled_time, unrecorded_time},
     status::Change,
     sync::SyncError,
 };
@@ -20,29 +20,29 @@ use crate::{
 const ATTEMPTS: u32 = 5;
 
 /// The result of the creation of a Job.
-pub(crate) enum Begun {
+pub(crate) enum CreateOutcome {
     /// The Job exists. It is active unless it has already finished.
-    There(Option<ActiveJob>),
+    Exists(Option<ActiveJob>),
     /// Another Job has its name.
     NameTaken(Notice),
     /// The namespace is terminating, so the CronJob will be deleted too.
-    NamespaceGoes,
+    NamespaceTerminating,
 }
 
 /// How often a Job to be replaced is read again when it has changed. After that the sync fails and is retried.
-const LOOKS: u32 = 4;
+const MAX_READS: u32 = 4;
 
 /// Deletes finished Jobs over the history limits and returns those that are gone. A Job that cannot be deleted does not
 /// prevent the deletion of others. A Job is kept if it is the only record of a run that the stored status does not
 /// contain, or if it has changed since it was cached, because a user may want to keep it.
-pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) -> BTreeSet<Uid> {
+pub(crate) async fn delete_surplus(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) -> BTreeSet<Uid> {
     let now = ctx.clock.wall().as_second();
     let spec = &cron_job.spec;
     let mut surplus = history::surplus(children, End::Complete, spec.successful_history);
     surplus.extend(history::surplus(children, End::Failed, spec.failed_history));
     // Without this Job the last time would run again, until the stored status contains it.
-    let last = untold(cron_job, children, now);
-    surplus.retain(|it| last.is_none() || made_for(cron_job, it.job) != last);
+    let last = unrecorded_time(cron_job, children, now);
+    surplus.retain(|it| last.is_none() || scheduled_time(cron_job, it.job) != last);
     let mut gone = BTreeSet::new();
     for Child { job, .. } in surplus {
         let meta = &job.meta;
@@ -71,30 +71,30 @@ pub(crate) async fn replace(
 /// The Job may finish between the GET and the DELETE. The DELETE has a resourceVersion precondition, so a changed Job
 /// is read again and its end is not missed.
 async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Result<(), SyncError> {
-    let mut looks = 0;
+    let mut reads = 0;
     loop {
-        looks += 1;
-        let live = match look(ctx, cron_job, replaced).await {
+        reads += 1;
+        let live = match read_active(ctx, cron_job, replaced).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(()),
             Err(err) => {
-                ctx.trouble(cron_job, "FailedGet", "Get job", &err);
+                ctx.send_error_event(cron_job, "FailedGet", "Get job", &err);
                 return Err(SyncError::Read(err));
             }
         };
         match End::of(&live) {
             // A finished Job is kept for the history.
             Some(end) => {
-                ended(ctx, cron_job, &live, end);
+                report_finished(ctx, cron_job, &live, end);
                 return Ok(());
             }
             None if live.meta.deletion.is_some() => return Ok(()),
             None => {}
         }
         match delete(ctx, cron_job, &replaced.name, &replaced.uid, &live.meta.version).await {
-            Err(ApiError::Conflict(_)) if looks < LOOKS => {}
+            Err(ApiError::Conflict(_)) if reads < MAX_READS => {}
             Err(err @ ApiError::Conflict(_)) => {
-                ctx.trouble(cron_job, "FailedDelete", "Deleted job", &err);
+                ctx.send_error_event(cron_job, "FailedDelete", "Deleted job", &err);
                 return Err(SyncError::Delete(err));
             }
             outcome => return outcome.map_err(SyncError::Delete),
@@ -103,13 +103,13 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
 }
 
 /// Sends the event for an active Job that has finished.
-pub(crate) fn ended(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
+pub(crate) fn report_finished(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
     let message = format!("Saw completed job: {}, condition: {}", job.meta.name, end.as_str());
-    ctx.tell(cron_job, Type::Normal, "SawCompletedJob", message);
+    ctx.send_event(cron_job, Type::Normal, "SawCompletedJob", message);
 }
 
 /// Reads the Job of a reference from the server. `None` if it is gone or has another owner.
-pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> Result<Option<Job>, ApiError> {
+pub(crate) async fn read_active(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> Result<Option<Job>, ApiError> {
     match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &active.name).await {
         Ok(live) => Ok(Some(live).filter(|it| it.meta.uid == active.uid && is_child(it.meta.as_ref(), cron_job))),
         Err(err) if err.is_absence_of(&active.name) => Ok(None),
@@ -126,13 +126,13 @@ async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &
         ..DeleteOptions::default()
     };
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {
-        Ok(()) => ctx.tell(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
+        Ok(()) => ctx.send_event(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
         // Another client has deleted it.
         Err(err) if err.is_absence_of(name) => {}
         // Another Job has the name, or the Job has changed. The caller must read it again.
         Err(err @ ApiError::Conflict(_)) => return Err(err),
         Err(err) => {
-            ctx.trouble(cron_job, "FailedDelete", "Deleted job", &err);
+            ctx.send_error_event(cron_job, "FailedDelete", "Deleted job", &err);
             return Err(err);
         }
     }
@@ -140,27 +140,32 @@ async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &
 }
 
 /// Creates the Job for a time. Its name is made from the time, so a second attempt finds the first Job.
-pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &TimeZone) -> Result<Begun, SyncError> {
-    let body = job::body(cron_job, at, told_in).map_err(SyncError::Template)?;
+pub(crate) async fn create_job(
+    ctx: &Ctx,
+    cron_job: &CronJob,
+    at: i64,
+    annotation_zone: &TimeZone,
+) -> Result<CreateOutcome, SyncError> {
+    let body = job::body(cron_job, at, annotation_zone).map_err(SyncError::Template)?;
     let meta = &cron_job.meta;
     match ctx.api.create(&Job::resource(), &meta.namespace, &body).await {
         Ok(Written { name, uid, version, creation }) => {
             ctx.consistency.record_write(&meta.uid, &ctx.jobs.watched(), &version);
-            ctx.numbers.made(creation.unwrap_or_else(|| ctx.clock.wall().as_second()), at);
-            ctx.tell(cron_job, Type::Normal, "SuccessfulCreate", format!("Created job {name}"));
-            Ok(Begun::There(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
+            ctx.metrics.record_created(creation.unwrap_or_else(|| ctx.clock.wall().as_second()), at);
+            ctx.send_event(cron_job, Type::Normal, "SuccessfulCreate", format!("Created job {name}"));
+            Ok(CreateOutcome::Exists(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
         }
-        Err(err) if err.is_namespace_terminating() => Ok(Begun::NamespaceGoes),
+        Err(err) if err.is_namespace_terminating() => Ok(CreateOutcome::NamespaceTerminating),
         Err(err @ ApiError::AlreadyExists(_)) => {
-            found(ctx, &ctx.api, cron_job, at).await?.ok_or(SyncError::Create(err))
+            find_job(ctx, &ctx.api, cron_job, at).await?.ok_or(SyncError::Create(err))
         }
         Err(err) => {
             if let ApiError::Unknown { .. } = err {
-                ctx.memory.no_answer(&meta.uid, at);
+                ctx.states.on_unanswered_create(&meta.uid, at);
             }
             // Without a response the Job may exist, so this is not a failure yet.
             if !matches!(err, ApiError::Unknown { status: None, .. }) {
-                ctx.trouble(cron_job, "FailedCreate", "Error creating job", &err);
+                ctx.send_error_event(cron_job, "FailedCreate", "Error creating job", &err);
             }
             Err(SyncError::Create(err))
         }
@@ -169,18 +174,23 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
 
 /// Finds the Job that has the name for this time. It is ours if the response or the status write was lost; otherwise
 /// the name is taken. `None` if there is no such Job.
-pub(crate) async fn found(ctx: &Ctx, api: &Api, cron_job: &CronJob, at: i64) -> Result<Option<Begun>, SyncError> {
+pub(crate) async fn find_job(
+    ctx: &Ctx,
+    api: &Api,
+    cron_job: &CronJob,
+    at: i64,
+) -> Result<Option<CreateOutcome>, SyncError> {
     let name = job_name(cron_job, at);
     let live = match api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
         Ok(live) => live,
         Err(err) if err.is_absence_of(&name) => return Ok(None),
         Err(err) => return Err(SyncError::Read(err)),
     };
-    if made_for(cron_job, &live).is_none() {
-        return Ok(Some(Begun::NameTaken(Notice::NameTaken { job: name })));
+    if scheduled_time(cron_job, &live).is_none() {
+        return Ok(Some(CreateOutcome::NameTaken(Notice::NameTaken { job: name })));
     }
     ctx.consistency.record_write(&cron_job.meta.uid, &ctx.jobs.watched(), &live.meta.version);
-    Ok(Some(Begun::There(as_active(cron_job, &Child { job: &live, end: End::of(&live) }))))
+    Ok(Some(CreateOutcome::Exists(as_active(cron_job, &Child { job: &live, end: End::of(&live) }))))
 }
 
 /// Writes the status with a change, if it differs. After a conflict the change is applied to the status from the
@@ -192,7 +202,7 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
     loop {
         attempts += 1;
         let target = fresh.as_ref().unwrap_or(cron_job);
-        let Some(status) = change.of(&target.status) else {
+        let Some(status) = change.apply_to(&target.status) else {
             if let Some(live) = &fresh {
                 // A write succeeded but its response was lost. The next sync waits until the cache shows it.
                 ctx.consistency.record_write(uid, &ctx.cron_jobs.watched(), &live.meta.version);
@@ -208,7 +218,7 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
             Err(ApiError::NotFound(_) | ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(err) => return Err(SyncError::Status(err)),
         }
-        fresh = match read(ctx, api, cron_job).await? {
+        fresh = match read_cron_job(ctx, api, cron_job).await? {
             Some(live) => Some(live),
             None => return Ok(()),
         };
@@ -217,13 +227,13 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
 
 /// Reads the CronJob from the server. `None` if it is gone. The cache will show that too, and until then the CronJob is
 /// not synced.
-pub(crate) async fn read(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
+pub(crate) async fn read_cron_job(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
     let meta = cron_job.meta.as_ref();
     match api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {
         Ok(live) if live.meta.uid == *meta.uid => Ok(Some(live)),
         Err(err) if !err.is_absence_of(meta.name) => Err(SyncError::Read(err)),
         Ok(_) | Err(_) => {
-            ctx.memory.gone(meta.uid);
+            ctx.states.mark_gone(meta.uid);
             Ok(None)
         }
     }

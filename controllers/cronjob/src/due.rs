@@ -3,7 +3,7 @@
 use crate::{plan::Base, schedule::Schedule};
 
 /// When more times than this were missed, a warning event is sent.
-pub(crate) const MANY: usize = 100;
+pub(crate) const MANY_MISSED: usize = 100;
 
 /// The due times of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,28 +21,28 @@ pub(crate) struct Latest {
     pub(crate) at: i64,
     /// `startingDeadlineSeconds` is over.
     pub(crate) too_late: bool,
-    /// How many times within the deadline have not run, including this one; at most one more than [`MANY`].
+    /// How many times within the deadline have not run, including this one; at most one more than [`MANY_MISSED`].
     pub(crate) missed: usize,
 }
 
 /// A schedule without any time.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Never;
+pub(crate) struct NoTimes;
 
 /// Finds the due time at `now`, which is in whole seconds. A run may start less than `deadline` seconds late.
 ///
 /// All missed times are considered, however many and however irregular they are. Only the latest one runs.
-pub(crate) fn due(schedule: &Schedule, base: Base, deadline: Option<i64>, now: i64) -> Result<Due, Never> {
+pub(crate) fn due(schedule: &Schedule, base: Base, deadline: Option<i64>, now: i64) -> Result<Due, NoTimes> {
     let Base { from, ahead: _, after, waiting } = base;
     let next = schedule.next_from(from, now);
     let waiting = waiting.filter(|it| schedule.last(from, *it) == Some(*it));
     let Some(at) = schedule.last(from, now).filter(|it| *it > after).or(waiting) else {
-        return if next.is_some() { Ok(Due { latest: None, next }) } else { Err(Never) };
+        return if next.is_some() { Ok(Due { latest: None, next }) } else { Err(NoTimes) };
     };
     let after = after.min(at - 1);
     // `deadline` may be as large as `i64::MAX`.
     let allowed_after = deadline.map_or(after, |it| now.saturating_sub(it).max(after));
-    let missed = schedule.count(from, allowed_after, at, MANY + 1);
+    let missed = schedule.count(from, allowed_after, at, MANY_MISSED + 1);
     let latest = Latest { at, too_late: at <= allowed_after, missed };
     Ok(Due { latest: Some(latest), next })
 }
@@ -115,7 +115,7 @@ mod tests {
             check(&row);
         }
         let never = due(&schedule("59 23 31 2 *").unwrap(), from(at("2026-05-19T10:00:10Z")), None, at("2026-05-19T11:00:00Z"));
-        assert_eq!(never, Err(Never));
+        assert_eq!(never, Err(NoTimes));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_cronjob_017_what_is_older_than_the_deadline_does_not_begin() {
+    fn acceptance_cronjob_017_a_time_older_than_the_deadline_does_not_run() {
         let hourly = schedule("0 * * * *").unwrap();
         let late = |deadline| {
             let found =
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_time_that_has_come_runs_though_no_other_follows() {
+    fn the_final_time_of_a_schedule_runs() {
         let leap = schedule("0 0 29 2 *").unwrap();
         let found = due(&leap, from(at("2095-01-01T00:00:00Z")), None, at("2096-02-29T00:00:05Z")).unwrap();
         assert_eq!(found.latest.map(|it| it.at), Some(at("2096-02-29T00:00:00Z")));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     #[rustfmt::skip]
-    fn a_time_before_the_edit_of_the_schedule_runs_only_if_it_waited_already() {
+    fn a_time_before_a_schedule_edit_runs_only_if_it_was_due_already() {
         const WEEK: i64 = 7 * 86_400;
         // For the second of two edits: schedule before, schedule after, last run, first edit, second edit, deadline,
         // now, time that runs, missed times.
@@ -195,7 +195,7 @@ mod tests {
             ("@every 10m", "@every 5m", "19T10:01:00", None, "19T10:17:00", None, "19T10:17:01", Some("19T10:11:00"), 1),
         ] {
             let day = |it: &str| at(&format!("2026-05-{it}Z"));
-            let base = from(day(last)).edited(earlier.map_or(i64::MIN, day), day(edit), schedule(was).ok().as_ref());
+            let base = from(day(last)).with_edit(earlier.map_or(i64::MIN, day), day(edit), schedule(was).ok().as_ref());
             let found = due(&schedule(is).unwrap(), base, deadline, day(now)).unwrap();
             let what = format!("{was} edited at {edit} to {is}, at {now}");
             let run = found.latest.filter(|it| !it.too_late);

@@ -7,38 +7,42 @@ use informer::{Cause, Change};
 use workqueue::Lane;
 
 use crate::{
-    Ctx, Key, Wake, look,
+    Ctx, Key, SyncKey,
     snapshot::{End, is_child},
+    sync_key,
 };
 
-/// Updates memory after a change of a CronJob: forgets a deleted or replaced one, clears the mark that the server has
-/// no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the store
-/// and this handler, because both run on one thread without an await.
-pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
+/// Updates the state after a change of a CronJob: removes a deleted or replaced one, clears the mark that the server
+/// has no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the
+/// store and this handler, because both run on one thread without an await.
+pub(crate) fn record(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.forget(gone.uid);
+        ctx.remove(gone.uid);
     }
     if let Some(new) = new.filter(|_| change.cause != Cause::Resync) {
-        ctx.memory.may_be_there(new.uid);
+        ctx.states.clear_gone(new.uid);
     }
-    if let Some(was) = edited(change) {
-        ctx.memory.on_edit(was, ctx.clock.wall().as_second());
+    if let Some(was) = edited_from(change) {
+        ctx.states.on_edit(was, ctx.clock.wall().as_second());
     }
 }
 
 /// Enqueues a CronJob.
-pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
+pub(crate) fn enqueue(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
     if change.old.is_none() {
         ctx.queue.add_after(TimedKey::Clock, Drift::EVERY);
     }
     let key = object.key();
-    ctx.queue.add_to(if edited(change).is_some() { TimedKey::Object(Wake::Edited(key)) } else { look(key) }, lane);
+    ctx.queue.add_to(
+        if edited_from(change).is_some() { TimedKey::Object(SyncKey::ScheduleEdited(key)) } else { sync_key(key) },
+        lane,
+    );
 }
 
 /// Returns the old CronJob if this change edited its schedule or time zone.
-fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
+fn edited_from<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
     if change.cause == Cause::Resync {
         return None;
     }
@@ -48,15 +52,15 @@ fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
 }
 
 /// Enqueues the CronJobs that own or owned this Job, if the change concerns them.
-pub(crate) fn wake_owners(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
+pub(crate) fn enqueue_owners(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let (Some(old), Some(new)) = (change.old, change.new)
-        && !concerns_owner(old, new)
+        && !affects_owner(old, new)
     {
         return;
     }
-    let was = owner(ctx, old);
-    let is = owner(ctx, new);
+    let was = owner_key(ctx, old);
+    let is = owner_key(ctx, new);
     if was != is {
         was.into_iter().for_each(|it| ctx.queue.add_to(it, lane));
     }
@@ -64,7 +68,7 @@ pub(crate) fn wake_owners(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
 }
 
 /// True if the change affects the decisions of a CronJob. Most updates of a Job only change its counters.
-fn concerns_owner(old: &Entry<Job>, new: &Entry<Job>) -> bool {
+fn affects_owner(old: &Entry<Job>, new: &Entry<Job>) -> bool {
     let identity = |it: &Entry<Job>| {
         let meta = it.meta();
         (meta.uid.clone(), meta.deletion.is_some(), meta.controller().map(|it| it.uid.clone()))
@@ -74,10 +78,10 @@ fn concerns_owner(old: &Entry<Job>, new: &Entry<Job>) -> bool {
 }
 
 /// The key of the CronJob that controls a Job, if the cache has the CronJob with the same uid.
-fn owner(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
+fn owner_key(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
     let job = job?;
     let owner = job.controller().filter(|it| &*it.kind == "CronJob")?;
     let cron_job = ctx.cron_jobs.store().get(job.namespace, &owner.name).ok()??;
     is_child(job, &cron_job)
-        .then(|| look(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
+        .then(|| sync_key(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
 }

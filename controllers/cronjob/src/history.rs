@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_cronjob_048_the_oldest_go_ties_by_name_and_each_kind_for_itself() {
+    fn acceptance_cronjob_048_the_oldest_are_surplus_then_by_name_for_each_result() {
         let jobs = Jobs::from([
             job("c-3").started(30).complete(40),
             job("c-1").started(10).complete(20),
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_deleted_goes_once_and_takes_no_place() {
+    fn jobs_being_deleted_do_not_count_for_history() {
         let jobs = Jobs::from([
             job("c-1").started(10).complete(20).deleting(),
             job("c-2").started(20).complete(20),

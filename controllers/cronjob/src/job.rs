@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_the_zone_of_the_cron_job() {
+    fn the_annotation_uses_the_zone_of_the_cron_job() {
         for (name, want) in [
             ("Europe/Berlin", "2026-05-19T12:00:00+02:00"),
             ("America/St_Johns", "2026-05-19T07:30:00-02:30"),

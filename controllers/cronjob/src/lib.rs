@@ -9,7 +9,7 @@
 //! Reading order: `handlers` (which events enqueue a CronJob), `sync` (one CronJob, top to bottom), `apply` (its
 //! writes), `flush` (the last writes of a term). Then the decisions, which are pure: `snapshot` (the input), `plan`
 //! (what to do), `due` (which time), `history` (which Jobs are surplus), `status` (what to write), `job` (the body of a
-//! Job), `notice` (the events). Then the times: `schedule`, `timing`, `zones`. `memory` is the state in memory.
+//! Job), `notice` (the events). Then the times: `schedule`, `timing`, `zones`. `state` is the state in memory.
 
 mod apply;
 mod flush;
@@ -28,8 +28,8 @@ mod schedule;
 mod timing;
 mod zones;
 
-mod memory;
 mod metrics;
+mod state;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use runner::Outcome;
 use workqueue::{Backoff, Lane, Queue};
 
-use crate::{memory::Memory, metrics::Numbers, sync::SyncError, zones::Zones};
+use crate::{metrics::CronJobMetrics, state::CronJobStates, sync::SyncError, zones::Zones};
 
 pub use crate::zones::ProcessZone;
 
@@ -102,9 +102,9 @@ pub fn start(builder: &mut Builder, options: Options) {
         recorder: builder.recorder(api.clone()),
         api,
         zones: Zones::new(zone, clock.clone()),
-        memory: Memory::default(),
+        states: CronJobStates::default(),
         consistency: ConsistencyStore::new("cronjob_controller", "CronJob", &metrics, clock.clone()),
-        numbers: Numbers::new(&metrics),
+        metrics: CronJobMetrics::new(&metrics),
         drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
         clock,
         queue: queue.clone(),
@@ -117,45 +117,45 @@ pub fn start(builder: &mut Builder, options: Options) {
         flush::flush(&flushed, &unlimited).await;
     });
     let fed = ctx.clone();
-    builder.on_every_change(&cron_jobs, move |change| handlers::remember(&fed, change));
+    builder.on_every_change(&cron_jobs, move |change| handlers::record(&fed, change));
     let woken = ctx.clone();
-    builder.on_change(&cron_jobs, None, move |change, lane| handlers::wake(&woken, change, lane));
+    builder.on_change(&cron_jobs, None, move |change, lane| handlers::enqueue(&woken, change, lane));
     let woken = ctx.clone();
-    builder.on_change(&jobs, None, move |change, lane| handlers::wake_owners(&woken, change, lane));
+    builder.on_change(&jobs, None, move |change, lane| handlers::enqueue_owners(&woken, change, lane));
     builder.workers(&queue, workers, move |key: Key| {
         let ctx = ctx.clone();
         async move {
             match key {
-                TimedKey::Object(Wake::Look(key)) => sync::sync(&ctx, &key).await,
-                TimedKey::Object(Wake::Edited(key)) => sync::edited(&ctx, &key),
-                TimedKey::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
+                TimedKey::Object(SyncKey::Sync(key)) => sync::sync(&ctx, &key).await,
+                TimedKey::Object(SyncKey::ScheduleEdited(key)) => sync::on_edited(&ctx, &key),
+                TimedKey::Clock => Ok::<_, SyncError>(ctx.check_clock()),
             }
         }
     });
 }
 
 /// The key of the work queue.
-type Key = TimedKey<Wake>;
+type Key = TimedKey<SyncKey>;
 
 /// Why a CronJob is synced.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Wake {
+enum SyncKey {
     /// Something may have to be done.
-    Look(ObjectKey),
+    Sync(ObjectKey),
     /// Its schedule has changed; the new one may be invalid.
-    Edited(ObjectKey),
+    ScheduleEdited(ObjectKey),
 }
 
 /// The key for a sync of a CronJob.
-fn look(key: ObjectKey) -> Key {
-    TimedKey::Object(Wake::Look(key))
+fn sync_key(key: ObjectKey) -> Key {
+    TimedKey::Object(SyncKey::Sync(key))
 }
 
-impl fmt::Display for Wake {
+impl fmt::Display for SyncKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Look(key) => key.fmt(f),
-            Self::Edited(key) => write!(f, "the schedule of {key}"),
+            Self::Sync(key) => key.fmt(f),
+            Self::ScheduleEdited(key) => write!(f, "the schedule of {key}"),
         }
     }
 }
@@ -165,9 +165,9 @@ struct Ctx {
     api: Api,
     clock: Clock,
     zones: Zones,
-    memory: Memory,
+    states: CronJobStates,
     consistency: ConsistencyStore,
-    numbers: Numbers,
+    metrics: CronJobMetrics,
     recorder: Recorder,
     drift: Mutex<Drift>,
     queue: Queue<Key>,
@@ -177,13 +177,13 @@ struct Ctx {
 
 impl Ctx {
     /// Removes a deleted CronJob from memory.
-    fn forget(&self, uid: &Uid) {
-        self.memory.forget(uid);
+    fn remove(&self, uid: &Uid) {
+        self.states.remove(uid);
         self.consistency.remove(uid);
     }
 
     /// Sends an event about a CronJob.
-    fn tell(&self, cron_job: &CronJob, type_: Type, reason: &str, message: String) {
+    fn send_event(&self, cron_job: &CronJob, type_: Type, reason: &str, message: String) {
         let meta = &cron_job.meta;
         let object = ObjectReference {
             api_version: Some("batch/v1".to_owned()),
@@ -198,21 +198,21 @@ impl Ctx {
     }
 
     /// Sends a warning event about an API error, unless the call was not sent because of shutdown.
-    fn trouble(&self, cron_job: &CronJob, reason: &str, what: &str, err: &ApiError) {
+    fn send_error_event(&self, cron_job: &CronJob, reason: &str, what: &str, err: &ApiError) {
         if matches!(err, ApiError::NotSent(_)) {
             return;
         }
         let why = err.status().map_or_else(|| err.to_string(), |it| it.message.clone());
-        self.tell(cron_job, Type::Warning, reason, format!("{what}: {why}"));
+        self.send_event(cron_job, Type::Warning, reason, format!("{what}: {why}"));
     }
 
     /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all CronJobs are enqueued. Without
     /// CronJobs the check stops; the handler of the next new CronJob starts it again.
-    fn look_at_the_clock(&self) -> Outcome {
+    fn check_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all schedules are looked at");
             for entry in self.cron_jobs.store().entries() {
-                self.queue.add_to(look(entry.meta().key()), Lane::Slow);
+                self.queue.add_to(sync_key(entry.meta().key()), Lane::Slow);
             }
         }
         if self.cron_jobs.store().is_empty() { Outcome::Done } else { Outcome::After(Drift::EVERY) }

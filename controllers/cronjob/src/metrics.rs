@@ -3,11 +3,11 @@
 use metrics::Metrics;
 
 /// The metric families that only this controller has.
-pub(crate) struct Numbers {
+pub(crate) struct CronJobMetrics {
     skew: metrics::HistogramVec,
 }
 
-impl Numbers {
+impl CronJobMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let skew = metrics.histograms(
             "cronjob_controller_job_creation_skew_duration_seconds",
@@ -21,7 +21,7 @@ impl Numbers {
     }
 
     /// A Job for the time `at` was created at `created`.
-    pub(crate) fn made(&self, created: i64, at: i64) {
+    pub(crate) fn record_created(&self, created: i64, at: i64) {
         // The conversion is exact below 2^53 seconds.
         #[expect(clippy::cast_precision_loss, reason = "a difference of times is far below 2^53 seconds")]
         self.skew.with_label_values::<&str>(&[]).observe((created - at) as f64);

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     #[rustfmt::skip]
-    fn words_are_upstreams() {
+    fn event_texts_are_those_of_upstream() {
         let text = |it: &str| Box::from(it);
         for (notice, type_, reason, message) in [
             (Notice::UnexpectedJob { job: text("j"), uid: api::Uid::default() }, "Warning", "UnexpectedJob",

@@ -6,17 +6,17 @@ use api::{ActiveJob, ConcurrencyPolicy, CronJob, Uid};
 use jiff::tz::TimeZone;
 
 use crate::{
-    due::{Due, Latest, MANY, Never, due},
+    due::{Due, Latest, MANY_MISSED, NoTimes, due},
     notice::Notice,
     schedule::Schedule,
-    snapshot::{Child, End, job_name, made_for},
+    snapshot::{Child, End, job_name, scheduled_time},
     status::Change,
     timing::Timing,
 };
 
 /// The result of comparing the Jobs with the status.
 #[derive(Debug, Default)]
-pub(crate) struct Settled<'a> {
+pub(crate) struct JobComparison<'a> {
     pub(crate) change: Change,
     /// Active Jobs that have finished; each gets an event.
     pub(crate) ended: Vec<(Child<'a>, End)>,
@@ -27,9 +27,13 @@ pub(crate) struct Settled<'a> {
 }
 
 /// Compares the Jobs with `status.active`. The Jobs in `removed` were deleted in this sync.
-pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &BTreeSet<Uid>) -> Settled<'a> {
-    let mut settled = Settled::default();
-    settled.change.gone.clone_from(removed);
+pub(crate) fn compare_jobs<'a>(
+    cron_job: &CronJob,
+    children: &[Child<'a>],
+    removed: &BTreeSet<Uid>,
+) -> JobComparison<'a> {
+    let mut comparison = JobComparison::default();
+    comparison.change.gone.clone_from(removed);
     let active: BTreeSet<&Uid> = cron_job.status.active.iter().map(|it| &it.uid).collect();
     for child in children {
         let meta = &child.job.meta;
@@ -37,30 +41,32 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
         match child.end {
             Some(end) => {
                 if is_active {
-                    settled.change.gone.insert(meta.uid.clone());
-                    settled.ended.push((*child, end));
+                    comparison.change.gone.insert(meta.uid.clone());
+                    comparison.ended.push((*child, end));
                 }
                 if end == End::Complete {
-                    let latest = &mut settled.change.last_successful;
+                    let latest = &mut comparison.change.last_successful;
                     *latest = (*latest).max(child.job.status.completion);
                 }
             }
             None if is_active => {}
             // Created by a manager that did not write the status.
-            None if made_for(cron_job, child.job).is_some() => settled.change.begun.extend(as_active(cron_job, child)),
-            None => settled.unexpected.push(*child),
+            None if scheduled_time(cron_job, child.job).is_some() => {
+                comparison.change.started.extend(as_active(cron_job, child))
+            }
+            None => comparison.unexpected.push(*child),
         }
     }
     let known: BTreeSet<&Uid> = children.iter().map(|it| &it.job.meta.uid).collect();
     for it in cron_job.status.active.iter().filter(|it| !known.contains(&it.uid)) {
         // This reference cannot be a Job of this CronJob, so it is not requested, above all not in another namespace.
         if it.name.is_empty() || it.uid.is_empty() || it.namespace != cron_job.meta.namespace {
-            settled.change.gone.insert(it.uid.clone());
+            comparison.change.gone.insert(it.uid.clone());
         } else {
-            settled.unknown.push(it.clone());
+            comparison.unknown.push(it.clone());
         }
     }
-    settled
+    comparison
 }
 
 /// The entry of a started Job in `status.active`, if it is active. A terminating Job stays active until its pods have
@@ -88,22 +94,22 @@ pub(crate) enum Run<'a> {
     #[default]
     Nothing,
     /// The Job exists already, but the status does not contain the run.
-    Begun { at: i64, child: Child<'a> },
+    Exists { at: i64, child: Child<'a> },
     /// The Job must be created, after the replaced ones are deleted.
-    Begin { at: i64, replaces: Vec<ActiveJob>, told_in: TimeZone },
+    Create { at: i64, replaces: Vec<ActiveJob>, annotation_zone: TimeZone },
 }
 
 /// The largest assumed difference between the clocks of two managers, in seconds.
-pub(crate) const AHEAD: i64 = 3600;
+pub(crate) const MAX_CLOCK_SKEW: i64 = 3600;
 /// A last time that is less than this many seconds in the future causes no event.
-const A_LITTLE: i64 = 60;
+const SMALL_CLOCK_SKEW: i64 = 60;
 
 /// From when times count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Base {
     /// Times after this one count.
     pub(crate) from: i64,
-    /// The last time in the status, if it is more than [`A_LITTLE`] in the future.
+    /// The last time in the status, if it is more than [`SMALL_CLOCK_SKEW`] in the future.
     pub(crate) ahead: Option<i64>,
     /// Only times after this run: `from`, or the time of a later edit of the schedule (k/k#130838).
     pub(crate) after: i64,
@@ -114,18 +120,18 @@ pub(crate) struct Base {
 
 impl Base {
     /// The base from the time in the status. A manager with a faster clock may have run times in our future, by up to
-    /// [`AHEAD`]. A later time is a clock error; then times count from `since`, when it was first seen.
+    /// [`MAX_CLOCK_SKEW`]. A later time is a clock error; then times count from `since`, when it was first seen.
     pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
         let (from, ahead) = match last {
-            Some(last) if last > now + AHEAD => (since(last), Some(last)),
-            _ => (last.or(creation).unwrap_or(now), last.filter(|it| *it > now + A_LITTLE)),
+            Some(last) if last > now + MAX_CLOCK_SKEW => (since(last), Some(last)),
+            _ => (last.or(creation).unwrap_or(now), last.filter(|it| *it > now + SMALL_CLOCK_SKEW)),
         };
         Self { from, ahead, after: from, waiting: None }
     }
 
     /// The same after an edit of the schedule at `at`. `earlier` is the edit before, and `was` the schedule between
     /// them.
-    pub(crate) fn edited(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
+    pub(crate) fn with_edit(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
         let waiting = was.and_then(|it| it.last(self.from, at)).filter(|it| *it > earlier);
         Self { after: self.from.max(at), waiting, ..self }
     }
@@ -149,12 +155,12 @@ pub(crate) fn plan<'a>(
     if cron_job.meta.deletion.is_some() {
         return plan;
     }
-    let (schedule, told_in, unsupported) = match timing {
+    let (schedule, annotation_zone, unsupported) = match timing {
         Timing::UnknownZone(notice) => {
             plan.notices.push(notice);
             return plan;
         }
-        Timing::Read { schedule, told_in, unsupported } => (schedule, told_in, unsupported),
+        Timing::Read { schedule, annotation_zone, unsupported } => (schedule, annotation_zone, unsupported),
     };
     if cron_job.spec.suspend {
         return plan;
@@ -163,7 +169,7 @@ pub(crate) fn plan<'a>(
     plan.notices.extend(base.ahead.map(|at| Notice::LastScheduleInFuture { at, counts: base.wrong().is_none() }));
     let found = match schedule.map(|it| due(&it, base, cron_job.spec.starting_deadline, now)) {
         Ok(Ok(found)) => found,
-        Ok(Err(Never)) => {
+        Ok(Err(NoTimes)) => {
             plan.notices.push(Notice::InvalidSchedule { schedule: cron_job.spec.schedule.clone() });
             return plan;
         }
@@ -175,7 +181,7 @@ pub(crate) fn plan<'a>(
     let Due { latest, next } = found;
     plan.next = next;
     if let Some(latest) = latest {
-        plan.run = run(cron_job, children, active, latest, told_in, &mut plan.notices);
+        plan.run = run(cron_job, children, active, latest, annotation_zone, &mut plan.notices);
     }
     plan
 }
@@ -186,7 +192,7 @@ fn run<'a>(
     children: &[Child<'a>],
     active: &[ActiveJob],
     latest: Latest,
-    told_in: TimeZone,
+    annotation_zone: TimeZone,
     notices: &mut Vec<Notice>,
 ) -> Run<'a> {
     let Latest { at, too_late, missed } = latest;
@@ -195,8 +201,10 @@ fn run<'a>(
     if cron_job.status.last_schedule.is_some_and(|it| job_name(cron_job, it) == name) {
         return Run::Nothing;
     }
-    if let Some(child) = children.iter().find(|it| *it.job.meta.name == *name && made_for(cron_job, it.job).is_some()) {
-        return Run::Begun { at, child: *child };
+    if let Some(child) =
+        children.iter().find(|it| *it.job.meta.name == *name && scheduled_time(cron_job, it.job).is_some())
+    {
+        return Run::Exists { at, child: *child };
     }
     if active.iter().any(|it| *it.name == *name) {
         return Run::Nothing;
@@ -205,7 +213,7 @@ fn run<'a>(
         notices.push(Notice::MissSchedule { at });
         return Run::Nothing;
     }
-    if missed > MANY {
+    if missed > MANY_MISSED {
         notices.push(Notice::TooManyMissedTimes { at });
     }
     match &cron_job.spec.concurrency_policy {
@@ -213,10 +221,10 @@ fn run<'a>(
             notices.push(Notice::JobAlreadyActive { at });
             Run::Nothing
         }
-        ConcurrencyPolicy::Replace => Run::Begin { at, replaces: active.to_vec(), told_in },
+        ConcurrencyPolicy::Replace => Run::Create { at, replaces: active.to_vec(), annotation_zone },
         // As in upstream's `syncCronJob`, an unknown policy does not prevent a run.
         ConcurrencyPolicy::Allow | ConcurrencyPolicy::Forbid | ConcurrencyPolicy::Other(_) => {
-            Run::Begin { at, replaces: Vec::new(), told_in }
+            Run::Create { at, replaces: Vec::new(), annotation_zone }
         }
     }
 }

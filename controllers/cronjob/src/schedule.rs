@@ -28,9 +28,9 @@ enum Kind {
 
 /// The parse error, with the text of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NoSchedule(String);
+pub(crate) struct ParseError(String);
 
-impl fmt::Display for NoSchedule {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -55,17 +55,17 @@ pub(crate) trait ZoneNames {
 
 impl Schedule {
     /// Parses a schedule, which may begin with its time zone.
-    pub(crate) fn parse(text: &str, zones: &impl ZoneNames) -> Result<Self, NoSchedule> {
+    pub(crate) fn parse(text: &str, zones: &impl ZoneNames) -> Result<Self, ParseError> {
         if text.is_empty() {
-            return Err(NoSchedule("empty spec string".to_owned()));
+            return Err(ParseError("empty spec string".to_owned()));
         }
         let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(rest) => {
                 let Some((name, fields)) = rest.split_once(' ') else {
-                    return Err(NoSchedule(format!("invalid schedule format: no fields after the zone in {text:?}")));
+                    return Err(ParseError(format!("invalid schedule format: no fields after the zone in {text:?}")));
                 };
                 let zone = zones.named(name);
-                let zone = zone.map_err(|err| NoSchedule(format!("provided bad location {name}: {err}")))?;
+                let zone = zone.map_err(|err| ParseError(format!("provided bad location {name}: {err}")))?;
                 (zone, fields.trim())
             }
             None => (zones.process(), text),
@@ -73,8 +73,8 @@ impl Schedule {
         let fields = match text.strip_prefix('@') {
             None => Fields::parse(text)?,
             Some(_) => match text.strip_prefix("@every ") {
-                Some(period) => return every(text, period),
-                None => Fields::parse(meaning(text)?)?,
+                Some(period) => return parse_every(text, period),
+                None => Fields::parse(expand_descriptor(text)?)?,
             },
         };
         Ok(Self(Kind::At(Box::new((fields, zone)))))
@@ -82,19 +82,19 @@ impl Schedule {
 }
 
 /// The fields that a descriptor stands for.
-fn meaning(word: &str) -> Result<&'static str, NoSchedule> {
+fn expand_descriptor(word: &str) -> Result<&'static str, ParseError> {
     Ok(match word {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
         "@weekly" => "0 0 * * 0",
         "@daily" | "@midnight" => "0 0 * * *",
         "@hourly" => "0 * * * *",
-        other => return Err(NoSchedule(format!("unrecognized descriptor: {other}"))),
+        other => return Err(ParseError(format!("unrecognized descriptor: {other}"))),
     })
 }
 
-fn every(text: &str, period: &str) -> Result<Schedule, NoSchedule> {
-    let nanos = duration::parse(period).map_err(|err| NoSchedule(format!("failed to parse duration {text}: {err}")))?;
+fn parse_every(text: &str, period: &str) -> Result<Schedule, ParseError> {
+    let nanos = duration::parse(period).map_err(|err| ParseError(format!("failed to parse duration {text}: {err}")))?;
     Ok(Schedule(Kind::Every((nanos / 1_000_000_000).max(1))))
 }
 

@@ -6,7 +6,7 @@ use api::{CronJob, Job, MetaRef, StatusOwner};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::plan::AHEAD;
+use crate::plan::MAX_CLOCK_SKEW;
 
 /// The annotation of a Job with its scheduled time.
 pub(crate) const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -64,9 +64,9 @@ pub(crate) fn job_name(cron_job: &CronJob, at: i64) -> String {
 
 /// The time for which this controller created a Job. `None` for a Job that it did not create, even if the Job has a
 /// similar name and the same controller. The annotation has the time, and the name must match it.
-pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
+pub(crate) fn scheduled_time(cron_job: &CronJob, job: &Job) -> Option<i64> {
     #[derive(Deserialize)]
-    struct Told {
+    struct JobMetadata {
         annotations: BTreeMap<String, String>,
     }
     let minute = job.meta.name.strip_prefix(&*cron_job.meta.name)?.strip_prefix('-')?;
@@ -74,7 +74,7 @@ pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
     if !is_child(job.meta.as_ref(), cron_job) || !minute.bytes().all(|it| it.is_ascii_digit()) {
         return None;
     }
-    let Told { annotations } = serde_json::from_str(job.raw_metadata().get()).ok()?;
+    let JobMetadata { annotations } = serde_json::from_str(job.raw_metadata().get()).ok()?;
     if annotations.contains_key(BY_HAND) {
         return None;
     }
@@ -83,11 +83,11 @@ pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
 }
 
 /// The latest time for which this controller created a Job, if `lastScheduleTime` is earlier: a manager created the Job
-/// and did not write the status. Times more than [`AHEAD`] in the future are ignored as a clock error.
-pub(crate) fn untold(cron_job: &CronJob, children: &[Child<'_>], now: i64) -> Option<i64> {
+/// and did not write the status. Times more than [`MAX_CLOCK_SKEW`] in the future are ignored as a clock error.
+pub(crate) fn unrecorded_time(cron_job: &CronJob, children: &[Child<'_>], now: i64) -> Option<i64> {
     let last = cron_job.status.last_schedule;
-    let made = children.iter().filter_map(|it| made_for(cron_job, it.job));
-    made.filter(|at| *at <= now + AHEAD && last.is_none_or(|it| it < *at)).max()
+    let made = children.iter().filter_map(|it| scheduled_time(cron_job, it.job));
+    made.filter(|at| *at <= now + MAX_CLOCK_SKEW && last.is_none_or(|it| it < *at)).max()
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acceptance_cronjob_030_an_end_is_complete_or_failed_and_nothing_before() {
+    fn acceptance_cronjob_030_a_job_is_finished_only_when_complete_or_failed() {
         for (job, want) in [
             (job("j"), None),
             (job("j").condition("SuccessCriteriaMet"), None),
@@ -226,7 +226,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_those_of_minutes() {
+    fn all_times_of_a_minute_have_one_job_name() {
         let c = cron_job(json!({}));
         assert_eq!(job_name(&c, 1_779_184_800), "c-29653080");
         assert_eq!(job_name(&c, 1_779_184_859), "c-29653080");
@@ -234,7 +234,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acceptance_cronjob_033_a_job_is_ours_by_what_it_tells_and_not_by_its_name_alone() {
+    fn acceptance_cronjob_033_a_job_is_ours_by_its_annotation_and_not_by_its_name_alone() {
         let c = cron_job(json!({}));
         let told = |name: &str, at: &str| job(name).annotation(SCHEDULED, at.into());
         let ten = "2026-05-19T10:00:00Z";
@@ -252,12 +252,12 @@ pub(crate) mod tests {
             ("made by hand", told("c-29653080", ten).annotation(BY_HAND, "manual".into()), None),
             ("of an earlier CronJob", told("c-29653080", ten).owner("uid", "another"), None),
         ] {
-            assert_eq!(made_for(&c, &job.build()), want, "{what}");
+            assert_eq!(scheduled_time(&c, &job.build()), want, "{what}");
         }
     }
 
     #[test]
-    fn what_no_status_tells_is_told_by_the_jobs() {
+    fn a_time_missing_from_the_status_is_found_from_the_jobs() {
         let (early, late, far) = (job("c-10").build(), job("c-20").build(), job("c-200").build());
         let by_hand = job("c-30").annotation(BY_HAND, "manual".into()).build();
         let cases = [
@@ -273,7 +273,7 @@ pub(crate) mod tests {
                 CronJob::decode_object(br#"{"metadata":{"name":"c","namespace":"ns","uid":"c"}}"#).unwrap();
             cron_job.status.last_schedule = last;
             let children: Vec<Child<'_>> = jobs.into_iter().map(|job| Child { job, end: None }).collect();
-            assert_eq!(untold(&cron_job, &children, 1_200), want, "{name}");
+            assert_eq!(unrecorded_time(&cron_job, &children, 1_200), want, "{name}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Change {
     /// Jobs to remove from `active`.
     pub(crate) gone: BTreeSet<Uid>,
     /// Jobs to add to `active`.
-    pub(crate) begun: Vec<ActiveJob>,
+    pub(crate) started: Vec<ActiveJob>,
     /// The last time that ran.
     pub(crate) last_schedule: Option<i64>,
     /// A future time in the status that must be ignored.
@@ -22,9 +22,9 @@ pub(crate) struct Change {
 impl Change {
     /// This change followed by another one.
     pub(crate) fn then(mut self, later: Self) -> Self {
-        let Self { gone, begun, last_schedule, wrong, last_successful } = later;
+        let Self { gone, started, last_schedule, wrong, last_successful } = later;
         self.gone.extend(gone);
-        self.begun.extend(begun);
+        self.started.extend(started);
         self.last_schedule = latest(self.last_schedule, wrong, last_schedule);
         self.wrong = wrong.or(self.wrong);
         self.last_successful = self.last_successful.max(last_successful);
@@ -32,8 +32,8 @@ impl Change {
     }
 
     /// The status with this change; `None` if nothing differs.
-    pub(crate) fn of(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
-        let Self { gone: _, begun: _, last_schedule, wrong, last_successful } = self;
+    pub(crate) fn apply_to(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
+        let Self { gone: _, started: _, last_schedule, wrong, last_successful } = self;
         let mut changed = status.clone();
         changed.active = self.active(status);
         // Neither time may go back, whatever other clients have written meanwhile.
@@ -46,9 +46,9 @@ impl Change {
     pub(crate) fn active(&self, status: &CronJobStatus) -> Vec<ActiveJob> {
         let mut active: Vec<ActiveJob> =
             status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
-        for begun in &self.begun {
-            if active.iter().all(|it| it.uid != begun.uid) && !self.gone.contains(&begun.uid) {
-                active.push(begun.clone());
+        for started in &self.started {
+            if active.iter().all(|it| it.uid != started.uid) && !self.gone.contains(&started.uid) {
+                active.push(started.clone());
             }
         }
         active
@@ -78,34 +78,34 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_made_to_whatever_the_status_is() {
+    fn a_change_applies_to_any_status() {
         let change = Change {
             gone: [Uid::new("a"), Uid::new("x")].into(),
-            begun: vec![active("b")],
+            started: vec![active("b")],
             last_schedule: Some(60),
             last_successful: Some(50),
             ..Change::default()
         };
         let want = status(&["b"], Some(60), Some(50));
-        assert_eq!(change.of(&status(&["a"], Some(0), None)), Some(want.clone()));
-        assert_eq!(change.of(&status(&["a", "b"], None, Some(7))), Some(want.clone()));
-        assert_eq!(change.of(&want), None, "it says so already");
-        let other = change.of(&status(&["c", "a"], None, None)).unwrap();
+        assert_eq!(change.apply_to(&status(&["a"], Some(0), None)), Some(want.clone()));
+        assert_eq!(change.apply_to(&status(&["a", "b"], None, Some(7))), Some(want.clone()));
+        assert_eq!(change.apply_to(&want), None, "it says so already");
+        let other = change.apply_to(&status(&["c", "a"], None, None)).unwrap();
         assert_eq!(other, status(&["c", "b"], Some(60), Some(50)), "what others wrote meanwhile stays");
-        assert_eq!(Change::default().of(&status(&["a"], Some(1), Some(2))), None);
+        assert_eq!(Change::default().apply_to(&status(&["a"], Some(1), Some(2))), None);
     }
 
     #[test]
     fn acceptance_cronjob_029_the_last_success_never_moves_back() {
         let change = Change { last_successful: Some(50), ..Change::default() };
-        assert_eq!(change.of(&status(&[], None, Some(51))), None);
-        assert_eq!(change.of(&status(&[], None, Some(49))).unwrap().last_successful, Some(50));
+        assert_eq!(change.apply_to(&status(&[], None, Some(51))), None);
+        assert_eq!(change.apply_to(&status(&[], None, Some(49))).unwrap().last_successful, Some(50));
     }
 
     #[test]
     fn the_last_time_moves_back_only_where_it_is_known_to_be_wrong() {
         let ran = |wrong| Change { last_schedule: Some(60), wrong, ..Change::default() };
-        let written = |wrong, known| ran(wrong).of(&status(&[], known, None)).map(|it| it.last_schedule);
+        let written = |wrong, known| ran(wrong).apply_to(&status(&[], known, None)).map(|it| it.last_schedule);
         assert_eq!(written(None, Some(120)), None, "another manager ran a later one");
         assert_eq!(written(None, Some(0)), Some(Some(60)));
         assert_eq!(written(Some(9000), Some(9000)), Some(Some(60)));
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn changes_add_up() {
-        let began = Change { begun: vec![active("a")], last_schedule: Some(60), ..Change::default() };
+        let began = Change { started: vec![active("a")], last_schedule: Some(60), ..Change::default() };
         let ended = Change { gone: [Uid::new("a")].into(), last_successful: Some(70), ..Change::default() };
-        let next = Change { begun: vec![active("b")], last_schedule: Some(120), ..Change::default() };
+        let next = Change { started: vec![active("b")], last_schedule: Some(120), ..Change::default() };
         let all = began.then(ended).then(next);
-        assert_eq!(all.of(&status(&[], None, None)), Some(status(&["b"], Some(120), Some(70))));
+        assert_eq!(all.apply_to(&status(&[], None, None)), Some(status(&["b"], Some(120), Some(70))));
     }
 
     #[test]
-    fn one_that_is_gone_is_not_active_though_it_began_in_the_same_sync() {
-        let change = Change { gone: [Uid::new("a")].into(), begun: vec![active("a")], ..Change::default() };
+    fn a_job_started_and_gone_in_one_sync_is_not_active() {
+        let change = Change { gone: [Uid::new("a")].into(), started: vec![active("a")], ..Change::default() };
         assert!(change.active(&status(&["a"], None, None)).is_empty());
     }
 }

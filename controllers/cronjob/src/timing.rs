@@ -17,7 +17,7 @@ pub(crate) enum Timing {
         /// The schedule, or the notice about its parse error.
         schedule: Result<Schedule, Notice>,
         /// The time zone for times in annotations.
-        told_in: TimeZone,
+        annotation_zone: TimeZone,
         /// The schedule contains `TZ`, which is not supported.
         unsupported: Option<Notice>,
     },
@@ -32,7 +32,7 @@ impl Timing {
 
 /// Parses a schedule with the name of its time zone.
 pub(crate) fn timing(text: &str, zone: Option<&str>, zones: &impl ZoneNames) -> Timing {
-    let told_in = match zone {
+    let annotation_zone = match zone {
         None => TimeZone::UTC,
         Some(name) => match zones.named(name) {
             Ok(zone) => zone,
@@ -45,5 +45,5 @@ pub(crate) fn timing(text: &str, zone: Option<&str>, zones: &impl ZoneNames) -> 
         _ => Schedule::parse(text, zones),
     };
     let schedule = schedule.map_err(|why| Notice::UnparseableSchedule { schedule: text.into(), why: why.to_string() });
-    Timing::Read { schedule, told_in, unsupported }
+    Timing::Read { schedule, annotation_zone, unsupported }
 }

@@ -16,9 +16,9 @@ use crate::schedule::ZoneNames;
 /// The folders of the system's time zone database.
 const FOLDERS: [&str; 4] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/usr/lib/locale/TZ", "/etc/zoneinfo"];
 /// After this time a zone is read again, so that an update of the database needs no restart.
-const FRESH: Duration = Duration::from_secs(60);
+const REFRESH_AFTER: Duration = Duration::from_secs(60);
 /// The most zones in the cache. There are fewer zones; this limits entries for invented names.
-const MOST: usize = 1000;
+const MAX_ZONES: usize = 1000;
 
 /// The time zone of schedules without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +53,13 @@ impl ZoneNames for Zones {
     fn zone(&self, name: &str) -> Result<TimeZone, String> {
         let now = self.clock.now();
         if let Some((zone, read)) = self.known.lock().get(name)
-            && now.saturating_duration_since(*read) < FRESH
+            && now.saturating_duration_since(*read) < REFRESH_AFTER
         {
             return Ok(zone.clone());
         }
         let zone = look_up(&self.folders, name)?;
         let mut known = self.known.lock();
-        if known.len() >= MOST {
+        if known.len() >= MAX_ZONES {
             known.clear();
         }
         known.insert(name.into(), (zone.clone(), now));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_exact_and_lead_nowhere_else() {
+    fn zone_names_are_exact_and_stay_within_the_database() {
         for folders in [system(), Vec::new()] {
             for name in ["europe/berlin", "Europe/Bern", "Europe", "", "zone.tab", "Europe/Berlin/"] {
                 assert_eq!(look_up(&folders, name).unwrap_err(), format!("unknown time zone {name}"));

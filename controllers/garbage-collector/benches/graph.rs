@@ -14,7 +14,7 @@
     reason = "nobody outside of its crate sees the graph, and this plays with a part of it"
 )]
 mod src {
-    pub(crate) mod absent;
+    pub(crate) mod absence_proofs;
     pub(crate) mod evidence;
     pub(crate) mod graph;
     pub(crate) mod verdict;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use api::{Cached, Meta, Resource, Uid};
 
 use crate::src::{
-    absent, evidence,
+    absence_proofs, evidence,
     graph::{self, Graph, Item, MonitorId},
     verdict,
 };
@@ -61,7 +61,7 @@ fn ask(graph: &Graph, uids: &[Uid]) {
 
 fn remove(graph: &mut Graph, by: MonitorId, uids: &[Uid]) {
     for uid in uids.iter().rev() {
-        graph.deleted(by, uid);
+        graph.on_deleted(by, uid);
     }
 }
 

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use api::{OwnerRef, Uid};
 
-use crate::graph::{Seen, Vertex};
+use crate::graph::{ObjectState, Vertex};
 
 /// Draws vertices by uid, and edges from dependents to owners. An owner that is gone is drawn with the coordinates from
 /// its dependents' references, once, under its own uid.
 pub(crate) fn dot(vertices: &[Vertex]) -> String {
-    let mut nodes: BTreeMap<String, Drawn<'_>> = BTreeMap::new();
+    let mut nodes: BTreeMap<String, DotNode<'_>> = BTreeMap::new();
     for vertex in vertices {
-        if let Some(drawn) = Drawn::of(vertex) {
+        if let Some(drawn) = DotNode::of(vertex) {
             nodes.insert(vertex.uid.to_string(), drawn);
         }
     }
@@ -21,7 +21,7 @@ pub(crate) fn dot(vertices: &[Vertex]) -> String {
     for (uid, vertex) in dependents {
         for owner in vertex.owners.iter() {
             let to = owner.uid.to_string();
-            nodes.entry(to.clone()).or_insert_with(|| Drawn::missing(owner));
+            nodes.entry(to.clone()).or_insert_with(|| DotNode::missing(owner));
             edges.push((uid.clone(), to));
         }
     }
@@ -29,7 +29,7 @@ pub(crate) fn dot(vertices: &[Vertex]) -> String {
     write(&nodes, &edges)
 }
 
-fn write(nodes: &BTreeMap<String, Drawn<'_>>, edges: &[(String, String)]) -> String {
+fn write(nodes: &BTreeMap<String, DotNode<'_>>, edges: &[(String, String)]) -> String {
     let mut text = "strict digraph full {\n".to_owned();
     if !nodes.is_empty() {
         text.push_str("  // Node definitions.\n");
@@ -52,7 +52,7 @@ fn write(nodes: &BTreeMap<String, Drawn<'_>>, edges: &[(String, String)]) -> Str
 }
 
 /// The attributes of one vertex.
-struct Drawn<'a> {
+struct DotNode<'a> {
     api_version: &'a str,
     kind: &'a str,
     namespace: &'a str,
@@ -63,7 +63,7 @@ struct Drawn<'a> {
     deleting_dependents: bool,
 }
 
-impl<'a> Drawn<'a> {
+impl<'a> DotNode<'a> {
     fn of(vertex: &'a Vertex) -> Option<Self> {
         let coordinates = vertex.coordinates.as_ref()?;
         Some(Self {
@@ -72,7 +72,7 @@ impl<'a> Drawn<'a> {
             namespace: &coordinates.namespace,
             name: &coordinates.name,
             is_missing: false,
-            is_virtual: vertex.seen != Seen::Observed,
+            is_virtual: vertex.state != ObjectState::Observed,
             deleting: vertex.deleting,
             deleting_dependents: vertex.deleting_dependents,
         })
@@ -124,7 +124,7 @@ impl<'a> Drawn<'a> {
 }
 
 /// The uids of a query. An unknown uid draws nothing.
-pub(crate) fn asked<'a>(uids: impl Iterator<Item = &'a str>) -> Vec<Uid> {
+pub(crate) fn uids_of_query<'a>(uids: impl Iterator<Item = &'a str>) -> Vec<Uid> {
     uids.map(Uid::new).collect()
 }
 

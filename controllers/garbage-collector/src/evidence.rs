@@ -27,7 +27,7 @@ pub(crate) enum Evidence {
     /// A live read by name returned an object of another uid.
     Replaced(Uid),
     /// A watch sent its DELETED event.
-    Told,
+    DeletedEvent,
 }
 
 impl fmt::Display for Evidence {
@@ -35,7 +35,7 @@ impl fmt::Display for Evidence {
         match self {
             Self::NotFound => f.write_str("is not found"),
             Self::Replaced(by) => write!(f, "was replaced by uid {by}"),
-            Self::Told => f.write_str("was deleted, as a watch told"),
+            Self::DeletedEvent => f.write_str("was deleted, as a watch told"),
         }
     }
 }
@@ -49,21 +49,21 @@ pub(crate) struct Waiting {
 
 /// The proved state of one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum OwnerState {
     Gone(Gone),
     /// It is gone, and its dependents must stay.
     Orphaned(Gone),
     /// It is being deleted in the foreground, and waits for its blocking dependents.
     Waiting(Waiting),
     /// It exists, or is deleted in another way.
-    Solid(Uid),
+    Live(Uid),
 }
 
 /// An object with the proved state of the owner of each reference.
 #[derive(Debug)]
 pub(crate) struct Judged {
     object: Object,
-    owners: Vec<(OwnerRef, Standing)>,
+    owners: Vec<(OwnerRef, OwnerState)>,
 }
 
 /// Why a response proves nothing.
@@ -82,8 +82,8 @@ pub(crate) enum Unproved {
 impl Gone {
     /// From a DELETED event of this object on a watch. Must not be used for a list without the object, or when a
     /// monitor ends.
-    pub(crate) fn told(owner: Coordinates) -> Self {
-        Self { owner, evidence: Evidence::Told }
+    pub(crate) fn from_deleted_event(owner: Coordinates) -> Self {
+        Self { owner, evidence: Evidence::DeletedEvent }
     }
 
     /// From a failed live read of `asked`, if the error means that the object does not exist. Must not be used for a
@@ -124,12 +124,12 @@ impl Waiting {
     }
 }
 
-impl Standing {
+impl OwnerState {
     fn is_of(&self, reference: &OwnerRef) -> bool {
         match self {
             Self::Gone(gone) | Self::Orphaned(gone) => gone.owner.match_ref(reference),
             Self::Waiting(waiting) => waiting.owner == reference.uid,
-            Self::Solid(uid) => *uid == reference.uid,
+            Self::Live(uid) => *uid == reference.uid,
         }
     }
 }
@@ -137,37 +137,39 @@ impl Standing {
 impl Judged {
     /// Joins an object with the states of its owners, in the order of its references; `None` unless there is one state
     /// for each.
-    pub(crate) fn new(object: Object, standings: Vec<Standing>) -> Option<Self> {
+    pub(crate) fn new(object: Object, owner_states: Vec<OwnerState>) -> Option<Self> {
         let references = &object.meta.owners;
-        let fits = references.len() == standings.len()
-            && references.iter().zip(&standings).all(|(reference, standing)| standing.is_of(reference));
-        let owners = references.iter().cloned().zip(standings).collect();
+        let fits = references.len() == owner_states.len()
+            && references.iter().zip(&owner_states).all(|(reference, owner_state)| owner_state.is_of(reference));
+        let owners = references.iter().cloned().zip(owner_states).collect();
         fits.then_some(Self { object, owners })
     }
 
-    pub(crate) fn into_parts(self) -> (Object, Vec<(OwnerRef, Standing)>) {
+    pub(crate) fn into_parts(self) -> (Object, Vec<(OwnerRef, OwnerState)>) {
         let Self { object, owners } = self;
         (object, owners)
     }
 }
 
 /// Evaluates the response of a live read of `asked`.
-pub(crate) fn weigh(
+pub(crate) fn evaluate_read(
     resource: &Resource,
     asked: &Coordinates,
     answer: Result<Meta, ApiError>,
-) -> Result<Standing, Unproved> {
+) -> Result<OwnerState, Unproved> {
     match answer {
         Err(err) => match Gone::not_found(resource, asked, &err) {
-            Some(gone) => Ok(Standing::Gone(gone)),
+            Some(gone) => Ok(OwnerState::Gone(gone)),
             None if matches!(err, ApiError::NotFound(_)) => Err(Unproved::NotServed(err)),
             None => Err(Unproved::Failed(err)),
         },
         Ok(meta) if *meta.name != *asked.name || meta.uid.is_empty() => Err(Unproved::Unrelated),
         Ok(meta) => Ok(match Gone::replaced(asked, &meta.uid) {
-            Some(gone) => Standing::Gone(gone),
-            None if deletes_dependents(&meta) => Standing::Waiting(Waiting { owner: meta.uid, version: meta.version }),
-            None => Standing::Solid(meta.uid),
+            Some(gone) => OwnerState::Gone(gone),
+            None if deletes_dependents(&meta) => {
+                OwnerState::Waiting(Waiting { owner: meta.uid, version: meta.version })
+            }
+            None => OwnerState::Live(meta.uid),
         }),
     }
 }

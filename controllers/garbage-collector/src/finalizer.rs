@@ -22,10 +22,10 @@ const JITTER: f64 = 0.1;
 #[derive(Debug)]
 pub(crate) enum Removed {
     /// This call removed it, and this is the new resourceVersion.
-    Now(Version),
+    ByThisCall(Version),
     /// It was removed before, by another client, or by us if the response was lost. The owner may still exist, in this
     /// state.
-    Before(Meta),
+    Earlier(Meta),
     /// The owner is gone. A new object of its name is not changed.
     Gone(Gone),
 }
@@ -63,12 +63,12 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
             }
         }
         if !has(&meta, finalizer) {
-            return Ok(Removed::Before(meta));
+            return Ok(Removed::Earlier(meta));
         }
         let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
         let body = Patch::Merge(refs::finalizers(&meta, left));
         match ctx.requests.patch(resource, &coordinates.namespace, &coordinates.name, &body).await {
-            Ok(written) => return Ok(Removed::Now(written.version)),
+            Ok(written) => return Ok(Removed::ByThisCall(written.version)),
             // The resourceVersion changed; or the object has another uid, and a patch cannot change a uid; or it does
             // not exist, or the server did not find something else.
             Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_) | ApiError::NotFound(_))) => refusal = Some(err),

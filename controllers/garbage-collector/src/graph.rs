@@ -20,21 +20,21 @@
 //! before and after, and ignores event types. An object costs 160 to 180 bytes, for any number of dependents of its
 //! owner.
 //!
-//! Reading order: `words`, `observe`, `edges`, `absence`, `due`, `ask`, `picture`; then the memory layout: `node`,
-//! `plain`, `slab`, `ids`.
+//! Reading order: `types`, `observe`, `edges`, `absence`, `due`, `read`, `debug_view`; then the memory layout: `node`,
+//! `compact_refs`, `slab`, `ids`.
 
-mod words;
+mod types;
 
 mod absence;
-mod ask;
+mod debug_view;
 mod due;
 mod edges;
 mod observe;
-mod picture;
+mod read;
 
+mod compact_refs;
 mod ids;
 mod node;
-mod plain;
 mod slab;
 
 #[cfg(test)]
@@ -46,18 +46,18 @@ use std::collections::BTreeMap;
 
 use api::Resource;
 
-use self::{due::Lines, ids::Ids, slab::Slab};
 pub(crate) use self::{
-    picture::{Portrait, Seen, Vertex},
-    words::{Coordinates, Dependent, Due, Item, Misplaced, MonitorId, NodeView, TypeName},
+    debug_view::{ObjectState, ObjectView, Vertex},
+    types::{Coordinates, Dependent, Due, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
+use self::{due::DueLists, ids::Ids, slab::Slab};
 
 /// See the module. Each report is compared with the known state, so a repeated report has no effect.
 pub(crate) struct Graph {
     nodes: Slab,
     monitors: BTreeMap<MonitorId, Monitor>,
     begun: u32,
-    lines: Lines,
+    due_lists: DueLists,
 }
 
 struct Monitor {
@@ -70,7 +70,7 @@ struct Monitor {
 impl Graph {
     /// An empty graph. Equal seeds and equal histories give equal orders.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { nodes: Slab::new(seed), monitors: BTreeMap::new(), begun: 0, lines: Lines::default() }
+        Self { nodes: Slab::new(seed), monitors: BTreeMap::new(), begun: 0, due_lists: DueLists::default() }
     }
 
     /// Begins a monitor of a type.

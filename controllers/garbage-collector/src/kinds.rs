@@ -37,7 +37,7 @@ struct Inner {
 
 /// It is unknown where objects of this type are served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unknown {
+pub(crate) enum KindError {
     #[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
     Unserved { api_version: Atom, kind: Atom },
     #[error("unable to get REST mapping for {api_version}/{kind}: {resources} are of this kind")]
@@ -46,23 +46,23 @@ pub(crate) enum Unknown {
 
 impl Kinds {
     /// The resource that serves objects of this type.
-    pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
+    pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, KindError> {
         let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
         let inner = self.0.read();
         let found = inner.known.get(&name).map(Vec::as_slice).unwrap_or_default();
         let TypeName { api_version, kind } = name;
         match found {
             [only] => Ok(only.clone()),
-            [] => Err(Unknown::Unserved { api_version, kind }),
+            [] => Err(KindError::Unserved { api_version, kind }),
             several => {
                 let resources: Vec<String> = several.iter().map(ToString::to_string).collect();
-                Err(Unknown::Ambiguous { api_version, kind, resources: resources.join(" and ") })
+                Err(KindError::Ambiguous { api_version, kind, resources: resources.join(" and ") })
             }
         }
     }
 
     /// How long objects of this type, which was served once and is unknown now, still block their owners.
-    pub(crate) fn blocks_for(&self, name: &TypeName, now: Instant) -> Duration {
+    pub(crate) fn remaining_block(&self, name: &TypeName, now: Instant) -> Duration {
         let since = self.0.read().gone.get(name).copied();
         since.map_or(Duration::ZERO, |it| BLOCKS_UNSERVED.saturating_sub(now.saturating_duration_since(it)))
     }
@@ -82,7 +82,7 @@ impl Kinds {
     }
 
     /// Removes types that the server itself does not know.
-    pub(crate) fn forget(&self, resources: &[Resource], now: Instant) {
+    pub(crate) fn remove(&self, resources: &[Resource], now: Instant) {
         let mut inner = self.0.write();
         let Inner { known, gone, merge_only: _ } = &mut *inner;
         for name in resources.iter().map(TypeName::from) {
@@ -96,13 +96,13 @@ impl Kinds {
     }
 
     /// Applies a new discovery answer. A type that it lacks stays known, unless it is in `unserved`.
-    pub(crate) fn learn(&self, discovery: &Discovery, unserved: &BTreeSet<Resource>, now: Instant) {
-        let mut learned: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
+    pub(crate) fn apply_discovery(&self, discovery: &Discovery, unserved: &BTreeSet<Resource>, now: Instant) {
+        let mut served_types: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
             // Several resources may have one kind. Owners are read, so only resources with `get` count.
             if served.offers("get") {
-                let alike = learned.entry(name).or_default();
+                let alike = served_types.entry(name).or_default();
                 if !alike.contains(&served.resource) {
                     alike.push(served.resource.clone());
                 }
@@ -112,7 +112,7 @@ impl Kinds {
         let Inner { known, gone, merge_only } = &mut *inner;
         for (name, of) in std::mem::take(known) {
             let mut kept = of.into_iter().filter(|it| !unserved.contains(it)).peekable();
-            match learned.entry(name) {
+            match served_types.entry(name) {
                 Entry::Vacant(place) if kept.peek().is_none() => drop(gone.insert(place.into_key(), now)),
                 Entry::Vacant(place) => drop(place.insert(kept.collect())),
                 // Until then it is unknown where an object of the kind is.
@@ -127,9 +127,9 @@ impl Kinds {
             }
         }
         let is_recent = |since: Instant| now.saturating_duration_since(since) < BLOCKS_UNSERVED;
-        gone.retain(|name, since| !learned.contains_key(name) && is_recent(*since));
-        merge_only.retain(|it| learned.get(&TypeName::from(it)).is_some_and(|of| of.contains(it)));
-        *known = learned;
+        gone.retain(|name, since| !served_types.contains_key(name) && is_recent(*since));
+        merge_only.retain(|it| served_types.get(&TypeName::from(it)).is_some_and(|of| of.contains(it)));
+        *known = served_types;
     }
 }
 

@@ -12,17 +12,17 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
 /// One type may use this fraction of the workers.
-const SHARE: usize = 4;
+const SHARE_OF_ONE_TYPE: usize = 4;
 /// All types together may use this fraction.
-const SHARE_OF_ALL: usize = 2;
+const SHARE_OF_ALL_TYPES: usize = 2;
 /// A request without a response after this time is late. The wait for our own rate limiter does not count.
-pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+pub(crate) const LATE_AFTER: Duration = Duration::from_secs(1);
 /// A type stays late for this long after its last late request.
-const CALM: Duration = Duration::from_secs(10);
+const LATE_FOR: Duration = Duration::from_secs(10);
 /// A postponed item is retried after this time, and after the items that were postponed before it.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The interval between two postponed items, so that the checks for a permit do not cost more than the requests.
-const APART: Duration = Duration::from_millis(5);
+const RETRY_SPACING: Duration = Duration::from_millis(5);
 
 pub(crate) struct LateTypes {
     of_each: usize,
@@ -50,35 +50,35 @@ struct LateType {
 
 /// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PutOff {
+pub(crate) enum Postponed {
     /// The request was not sent. Retry after this time.
     NotSent(Duration),
     /// The request was sent, and there was no response in time. Retry after this time.
-    GivenUp(Duration),
+    Cancelled(Duration),
 }
 
 impl LateTypes {
     pub(crate) fn new(workers: usize, clock: Clock) -> Self {
-        let (of_each, of_all) = ((workers / SHARE).max(1), (workers / SHARE_OF_ALL).max(1));
+        let (of_each, of_all) = ((workers / SHARE_OF_ONE_TYPE).max(1), (workers / SHARE_OF_ALL_TYPES).max(1));
         Self { of_each, of_all, clock, state: Mutex::default() }
     }
 
-    /// Awaits the response to a request for this type. The request is late after `moment`.
+    /// Awaits the response to a request for this type. The request is late after `late_after`.
     pub(crate) async fn limit<T>(
         &self,
         of: &Resource,
-        moment: Duration,
+        late_after: Duration,
         answer: impl Future<Output = T>,
-    ) -> Result<T, PutOff> {
-        let early = if self.is_late(of) { Some(self.permit(of).map_err(PutOff::NotSent)?) } else { None };
+    ) -> Result<T, Postponed> {
+        let early = if self.is_late(of) { Some(self.acquire_permit(of).map_err(Postponed::NotSent)?) } else { None };
         let mut answer = pin!(answer);
-        if let Ok(answer) = tokio::time::timeout(moment, answer.as_mut()).await {
+        if let Ok(answer) = tokio::time::timeout(late_after, answer.as_mut()).await {
             return Ok(answer);
         }
         let _late = self.mark_late(of);
         let _permit = match early {
             Some(permit) => permit,
-            None => self.permit(of).map_err(PutOff::GivenUp)?,
+            None => self.acquire_permit(of).map_err(Postponed::Cancelled)?,
         };
         Ok(answer.await)
     }
@@ -88,20 +88,20 @@ impl LateTypes {
         state.types.get(of).is_some_and(|it| it.is_late(self.clock.now()))
     }
 
-    fn permit<'a>(&'a self, of: &'a Resource) -> Result<Permit<'a>, Duration> {
+    fn acquire_permit<'a>(&'a self, of: &'a Resource) -> Result<Permit<'a>, Duration> {
         let now = self.clock.now();
         let mut state = self.state.lock();
         // A type without a permit comes first: it may only be slow, and the others may hang.
-        let is_another_first = state.types.iter().any(|(it, late)| it != of && late.comes_first(now));
+        let another_has_priority = state.types.iter().any(|(it, late)| it != of && late.has_priority(now));
         let is_free = state.permits < self.of_all;
         let late = state.late_type(of, now);
-        let comes_first = late.permits == 0 || !is_another_first;
-        if is_free && comes_first && late.permits < self.of_each {
+        let has_priority = late.permits == 0 || !another_has_priority;
+        if is_free && has_priority && late.permits < self.of_each {
             late.permits += 1;
             state.permits += 1;
             return Ok(Permit { types: self, of });
         }
-        late.next = (late.next + APART).max(now + PAUSE);
+        late.next = (late.next + RETRY_SPACING).max(now + RETRY_AFTER);
         Err(late.next.saturating_duration_since(now))
     }
 
@@ -118,8 +118,8 @@ impl LateType {
 
     /// True for a late type without a permit that has a postponed item, until shortly after its retry. A type that is
     /// no longer late needs no permit.
-    fn comes_first(&self, now: Instant) -> bool {
-        self.permits == 0 && self.is_late(now) && now < self.next + PAUSE
+    fn has_priority(&self, now: Instant) -> bool {
+        self.permits == 0 && self.is_late(now) && now < self.next + RETRY_AFTER
     }
 }
 
@@ -156,7 +156,7 @@ struct LateRequest<'a> {
 
 impl Drop for LateRequest<'_> {
     fn drop(&mut self) {
-        let until = self.types.clock.now() + CALM;
+        let until = self.types.clock.now() + LATE_FOR;
         if let Some(late) = self.types.state.lock().types.get_mut(self.of) {
             late.late = late.late.saturating_sub(1);
             late.until = until;
@@ -194,7 +194,7 @@ mod tests {
                 let types_ = self.types.clone();
                 let of = resource(number % types);
                 self.hung.push(tokio::spawn(async move {
-                    let _ = types_.limit(&of, MOMENT, pending::<()>()).await;
+                    let _ = types_.limit(&of, LATE_AFTER, pending::<()>()).await;
                 }));
             }
         }
@@ -208,9 +208,9 @@ mod tests {
             tokio::task::yield_now().await;
         }
 
-        async fn ask(&self, number: usize, takes: Duration) -> (Result<(), PutOff>, Duration) {
+        async fn ask(&self, number: usize, takes: Duration) -> (Result<(), Postponed>, Duration) {
             let came = self.clock.now();
-            let answer = self.types.limit(&resource(number), MOMENT, tokio::time::sleep(takes)).await;
+            let answer = self.types.limit(&resource(number), LATE_AFTER, tokio::time::sleep(takes)).await;
             (answer, self.clock.now() - came)
         }
     }
@@ -218,9 +218,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_type_that_answers_in_time_has_no_limit() {
         let bench = Bench::new(4);
-        let all = (0..100).map(|_| bench.ask(0, MOMENT - MS));
+        let all = (0..100).map(|_| bench.ask(0, LATE_AFTER - MS));
         let all = futures::future::join_all(all).await;
-        assert!(all.iter().all(|it| *it == (Ok(()), MOMENT - MS)), "{all:?}");
+        assert!(all.iter().all(|it| *it == (Ok(()), LATE_AFTER - MS)), "{all:?}");
         assert!(bench.types.state.lock().types.is_empty(), "and leaves no trace");
     }
 
@@ -231,11 +231,11 @@ mod tests {
         {
             let mut bench = Bench::new(workers);
             bench.hang(types, of_each);
-            tokio::time::sleep(MOMENT + MS).await;
+            tokio::time::sleep(LATE_AFTER + MS).await;
             assert_eq!(bench.waiting(), waiting, "{workers} workers, {types} types");
             let (answer, took) = bench.ask(0, Duration::ZERO).await;
-            if bench.types.permit(&resource(0)).is_err() {
-                assert!(matches!(answer, Err(PutOff::NotSent(_))) && took.is_zero(), "{answer:?}");
+            if bench.types.acquire_permit(&resource(0)).is_err() {
+                assert!(matches!(answer, Err(Postponed::NotSent(_))) && took.is_zero(), "{answer:?}");
             }
             assert_eq!(bench.ask(99, MS).await, (Ok(()), MS), "others are not held up");
             bench.end().await;
@@ -244,81 +244,81 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_put_off_comes_again_one_after_the_other() {
+    async fn postponed_items_are_retried_one_after_the_other() {
         let mut bench = Bench::new(4);
         bench.hang(1, 1);
-        tokio::time::sleep(2 * MOMENT).await;
+        tokio::time::sleep(2 * LATE_AFTER).await;
         for late in 0..4 {
-            let wait = PAUSE + late * APART;
-            assert_eq!(bench.ask(0, Duration::ZERO).await, (Err(PutOff::NotSent(wait)), Duration::ZERO));
+            let wait = RETRY_AFTER + late * RETRY_SPACING;
+            assert_eq!(bench.ask(0, Duration::ZERO).await, (Err(Postponed::NotSent(wait)), Duration::ZERO));
         }
-        tokio::time::sleep(5 * PAUSE).await;
-        assert_eq!(bench.ask(0, Duration::ZERO).await.0, Err(PutOff::NotSent(PAUSE)), "nothing is before it");
+        tokio::time::sleep(5 * RETRY_AFTER).await;
+        assert_eq!(bench.ask(0, Duration::ZERO).await.0, Err(Postponed::NotSent(RETRY_AFTER)), "nothing is before it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_type_is_late_until_no_request_has_been_late_for_a_while() {
         let mut bench = Bench::new(4);
         let is_late = |bench: &Bench| bench.types.is_late(&resource(0));
-        assert_eq!(bench.ask(0, 3 * MOMENT).await, (Ok(()), 3 * MOMENT), "there is a permit");
-        tokio::time::sleep(CALM - MS).await;
+        assert_eq!(bench.ask(0, 3 * LATE_AFTER).await, (Ok(()), 3 * LATE_AFTER), "there is a permit");
+        tokio::time::sleep(LATE_FOR - MS).await;
         assert!(is_late(&bench));
         assert_eq!(bench.ask(0, MS).await, (Ok(()), MS));
         assert!(!is_late(&bench));
         bench.hang(1, 2);
-        tokio::time::sleep(6 * CALM).await;
+        tokio::time::sleep(6 * LATE_FOR).await;
         assert!(is_late(&bench), "as long as one is late");
         bench.end().await;
         assert!(is_late(&bench));
-        tokio::time::sleep(CALM).await;
+        tokio::time::sleep(LATE_FOR).await;
         assert!(!is_late(&bench));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_was_sent_and_has_no_permit_is_given_up() {
+    async fn a_late_request_without_a_permit_is_cancelled() {
         let mut bench = Bench::new(1);
         bench.hang(1, 1);
         tokio::time::sleep(MS).await;
-        assert_eq!(bench.ask(0, 2 * MOMENT).await, (Err(PutOff::GivenUp(PAUSE)), MOMENT));
+        assert_eq!(bench.ask(0, 2 * LATE_AFTER).await, (Err(Postponed::Cancelled(RETRY_AFTER)), LATE_AFTER));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_type_that_is_only_slow_is_asked_beside_types_that_hang() {
+    async fn a_slow_type_gets_a_permit_beside_types_that_hang() {
         let mut bench = Bench::new(20);
         bench.hang(2, 5);
-        tokio::time::sleep(2 * MOMENT).await;
-        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Err(PutOff::GivenUp(PAUSE)));
+        tokio::time::sleep(2 * LATE_AFTER).await;
+        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
         bench.hung[0].abort();
         tokio::task::yield_now().await;
-        assert!(matches!(bench.ask(0, MS).await.0, Err(PutOff::NotSent(_))), "it has four permits");
-        tokio::time::sleep(PAUSE).await;
-        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Ok(()), "it has none");
+        assert!(matches!(bench.ask(0, MS).await.0, Err(Postponed::NotSent(_))), "it has four permits");
+        tokio::time::sleep(RETRY_AFTER).await;
+        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Ok(()), "it has none");
         assert_eq!(bench.ask(0, MS).await.0, Ok(()), "and now it needs none");
         bench.end().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_type_that_is_not_late_any_more_takes_no_permits_from_others() {
+    async fn a_type_that_recovered_takes_no_permits_from_others() {
         let mut bench = Bench::new(20);
         bench.hang(2, 5);
-        tokio::time::sleep(2 * MOMENT).await;
-        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Err(PutOff::GivenUp(PAUSE)));
+        tokio::time::sleep(2 * LATE_AFTER).await;
+        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
         for _ in 0..10_000 {
-            assert!(matches!(bench.ask(7, MS).await.0, Err(PutOff::NotSent(_))));
+            assert!(matches!(bench.ask(7, MS).await.0, Err(Postponed::NotSent(_))));
         }
         bench.end().await;
-        tokio::time::sleep(CALM).await;
+        tokio::time::sleep(LATE_FOR).await;
         assert!(!bench.types.is_late(&resource(7)));
         bench.hang(1, 2);
-        tokio::time::sleep(2 * MOMENT).await;
+        tokio::time::sleep(2 * LATE_AFTER).await;
         assert_eq!(bench.waiting(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn types_of_random_names_leave_nothing_behind() {
+    async fn late_types_of_random_names_are_not_kept() {
         let bench = Bench::new(20);
         for number in 0..100 {
-            assert!(bench.ask(number, 2 * MOMENT).await.0.is_ok());
+            assert!(bench.ask(number, 2 * LATE_AFTER).await.0.is_ok());
         }
         assert!(bench.types.state.lock().types.len() <= 6, "those of the last seconds");
     }

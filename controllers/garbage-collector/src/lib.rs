@@ -5,16 +5,16 @@
 //! Every DELETE names the uid and resourceVersion of the judged state. The graph is only a hint: it shows which objects
 //! to check.
 //!
-//! Reading order: `graph` (known objects, their owners, and the items that are due), `due` (the interface for monitors
-//! and workers); then one attempt, top to bottom, `delete` and `orphan`, and what they use: `evidence` (what proves
-//! that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (one proof serves all items
-//! that need it), `requests` and `late_types` (a type that responds late uses only some of the workers), `acted` (our
-//! writes that no watch has shown), `patch`, `refs` and `finalizer` (the writes other than DELETE), `waits` and
-//! `breaker` (what delays a write); `monitors` and `kinds` (the sources of the graph); `metrics`, `pages`, `dump`,
-//! `why` and `failed` (what users see).
+//! Reading order: `graph` (known objects, their owners, and the items that are due), `shared_graph` (the interface for
+//! monitors and workers); then one attempt, top to bottom, `delete` and `orphan`, and what they use: `evidence` (what
+//! proves that an owner is gone) and `verdict` (what follows), both pure; `owner_reads` and `absence_proofs` (one proof
+//! serves all items that need it), `requests` and `late_types` (a type that responds late uses only some of the
+//! workers), `pending_writes` (our writes that no watch has shown), `patch`, `refs` and `finalizer` (the writes other
+//! than DELETE), `owner_waits` and `delete_limiter` (what delays a write); `monitors` and `kinds` (the sources of the
+//! graph); `metrics`, `pages`, `dump`, `explain` and `last_errors` (what users see).
 
-mod due;
 mod graph;
+mod shared_graph;
 
 mod delete;
 mod orphan;
@@ -22,28 +22,28 @@ mod orphan;
 mod evidence;
 mod verdict;
 
-mod absent;
-mod acted;
-mod proofs;
+mod absence_proofs;
+mod owner_reads;
+mod pending_writes;
 
 mod late_types;
 mod requests;
 
 mod finalizer;
+mod owner_waits;
 mod patch;
 mod refs;
-mod waits;
 
-mod breaker;
+mod delete_limiter;
 
 mod kinds;
 mod monitors;
 
 mod dump;
-mod failed;
+mod explain;
+mod last_errors;
 mod metrics;
 mod pages;
-mod why;
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,17 +56,17 @@ use tokio::sync::Semaphore;
 use workqueue::Backoff;
 
 use crate::{
-    acted::Acted,
-    breaker::Breaker,
-    due::Known,
-    failed::Failed,
+    delete_limiter::DeleteLimiter,
     graph::{Coordinates, Graph, Item},
     kinds::Kinds,
+    last_errors::FailedAttempts,
     metrics::Meters,
     monitors::{Monitors, Unsynced},
-    proofs::Proofs,
+    owner_reads::OwnerReads,
+    owner_waits::{OwnerWaits, WaitState},
+    pending_writes::PendingWrites,
     requests::Requests,
-    waits::{Patience, Waits},
+    shared_graph::SharedGraph,
 };
 
 /// The canonical name of the controller.
@@ -93,9 +93,9 @@ const BACKOFF: Backoff =
 /// The number of concurrent patches of dependents during orphaning, for all owners together.
 const PATCHES: usize = 50;
 /// The retry interval of an item that waits for monitors.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const MONITOR_RETRY: Duration = Duration::from_secs(1);
 /// The retry interval of an item that waits only for proofs. They take two seconds, in the first minute of a term.
-const LOOK_SOON: Duration = Duration::from_millis(250);
+const PROOF_RETRY: Duration = Duration::from_millis(250);
 
 /// The flags of this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,38 +120,38 @@ pub fn start(builder: &mut Builder, options: Options) {
     let deletes = builder.queue::<Item>("garbage_collector_attempt_to_delete", BACKOFF);
     let orphans = builder.queue::<Uid>("garbage_collector_attempt_to_orphan", BACKOFF);
     let graph = Graph::new(builder.deps().seed);
-    let known = Arc::new(Known::new(graph, deletes.clone(), orphans.clone(), recorder));
+    let graph = Arc::new(SharedGraph::new(graph, deletes.clone(), orphans.clone(), recorder));
     let meters = Arc::new(Meters::new(&builder.deps().metrics));
-    let (kinds, monitors) = monitors::declare(builder, &api, &known, &meters);
+    let (kinds, monitors) = monitors::declare(builder, &api, &graph, &meters);
     let clock = builder.deps().clock.clone();
     let ctx = Arc::new(Ctx {
         requests: Requests::new(api, concurrent_syncs, clock.clone()),
         clock: clock.clone(),
         rng: Mutex::new(builder.rng("finalizers")),
-        known: known.clone(),
+        graph: graph.clone(),
         kinds,
         monitors,
-        proofs: Proofs::default(),
-        acted: Acted::default(),
-        waits: Waits::default(),
-        failed: Failed::default(),
+        owner_reads: OwnerReads::default(),
+        pending_writes: PendingWrites::default(),
+        owner_waits: OwnerWaits::default(),
+        failed_attempts: FailedAttempts::default(),
         patches: Semaphore::new(PATCHES),
-        breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
+        delete_limiter: Mutex::new(DeleteLimiter::new(max_deletes_per_minute)),
         meters,
     });
     pages::declare(builder, &ctx);
-    builder.on_term_start(move || known.begin(clock.now()));
+    builder.on_term_start(move || graph.begin_term(clock.now()));
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();
         async move {
-            let outcome = ctx.failed.deletes.note(&item, delete::collect(&ctx, &item).await);
-            ctx.keep_apart(&item, outcome)
+            let outcome = ctx.failed_attempts.deletes.record(&item, delete::collect(&ctx, &item).await);
+            ctx.back_off_separately(&item, outcome)
         }
     });
     builder.workers(&orphans, concurrent_syncs, move |owner: Uid| {
         let ctx = ctx.clone();
-        async move { ctx.failed.orphans.note(&owner, orphan::orphan(&ctx, &owner).await) }
+        async move { ctx.failed_attempts.orphans.record(&owner, orphan::orphan(&ctx, &owner).await) }
     });
 }
 
@@ -160,32 +160,36 @@ struct Ctx {
     requests: Requests,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
-    known: Arc<Known>,
+    graph: Arc<SharedGraph>,
     kinds: Arc<Kinds>,
     monitors: Arc<Monitors>,
-    proofs: Proofs,
-    acted: Acted,
-    waits: Waits,
-    failed: Failed,
+    owner_reads: OwnerReads,
+    pending_writes: PendingWrites,
+    owner_waits: OwnerWaits,
+    failed_attempts: FailedAttempts,
     /// Limits the concurrent patches of dependents.
     patches: Semaphore,
-    breaker: Mutex<Breaker>,
+    delete_limiter: Mutex<DeleteLimiter>,
     meters: Arc<Meters>,
 }
 
 impl Ctx {
     /// Requeues the item with growing delays. This is no failure, because a user cannot repair anything here. There may
     /// be thousands of such items, and failed items must not wait behind them.
-    fn later(&self, item: &Item) -> Outcome {
-        Outcome::Parked(self.known.deletes.add_backed_off(item.clone()))
+    fn requeue_later(&self, item: &Item) -> Outcome {
+        Outcome::Parked(self.graph.deletes.add_backed_off(item.clone()))
     }
 
     /// A failed read of an owner usually concerns its whole type. The item backs off separately, so that items of other
     /// types do not wait behind it.
-    fn keep_apart(&self, item: &Item, result: Result<Outcome, delete::Error>) -> Result<Outcome, delete::Error> {
+    fn back_off_separately(
+        &self,
+        item: &Item,
+        result: Result<Outcome, delete::Error>,
+    ) -> Result<Outcome, delete::Error> {
         match result {
             Err(err @ (delete::Error::Unjudged { .. } | delete::Error::Unproved { .. })) => {
-                let outcome = self.later(item);
+                let outcome = self.requeue_later(item);
                 tracing::error!(err = error_chain(&err), ?outcome, "Sync failed");
                 Ok(outcome)
             }
@@ -197,26 +201,31 @@ impl Ctx {
     /// dependents. The wait ends with the time limit of the missing types or of the owner; the log then names the
     /// missing types.
     fn wait_for_monitors(&self, owner: &Coordinates, finalizer: &'static str) -> Option<Duration> {
-        self.wait_for(owner, finalizer, &self.monitors.unsynced())
+        self.wait_for_unsynced(owner, finalizer, &self.monitors.unsynced())
     }
 
     /// The same for types that were unsynced before its dependents were read.
-    fn wait_for(&self, owner: &Coordinates, finalizer: &'static str, unsynced: &[Unsynced]) -> Option<Duration> {
+    fn wait_for_unsynced(
+        &self,
+        owner: &Coordinates,
+        finalizer: &'static str,
+        unsynced: &[Unsynced],
+    ) -> Option<Duration> {
         if unsynced.is_empty() {
             return None;
         }
         // Without any discovery answer, it is unknown which types are missing.
-        if unsynced.iter().any(Unsynced::is_everything) {
-            return Some(LOOK_AGAIN);
+        if unsynced.iter().any(Unsynced::is_before_discovery) {
+            return Some(MONITOR_RETRY);
         }
-        self.monitors.prove_soon(unsynced);
-        let (now, began) = (self.clock.now(), self.known.began());
-        let has_time = unsynced.iter().any(|it| it.has_time(waits::PATIENCE, began, now));
-        match self.waits.ask(&owner.uid, finalizer, has_time, now) {
-            Patience::Lasts if unsynced.iter().all(Unsynced::is_proved_soon) => Some(LOOK_SOON),
-            Patience::Lasts => Some(LOOK_AGAIN),
-            Patience::Ends { is_news } => {
-                if is_news {
+        self.monitors.request_proofs(unsynced);
+        let (now, began) = (self.clock.now(), self.graph.term_start());
+        let is_within_limit = unsynced.iter().any(|it| it.is_within_limit(owner_waits::MAX_WAIT, began, now));
+        match self.owner_waits.check(&owner.uid, finalizer, is_within_limit, now) {
+            WaitState::Waiting if unsynced.iter().all(Unsynced::needs_proof) => Some(PROOF_RETRY),
+            WaitState::Waiting => Some(MONITOR_RETRY),
+            WaitState::Expired { is_first } => {
+                if is_first {
                     let types: Vec<String> = unsynced.iter().map(ToString::to_string).collect();
                     tracing::warn!(
                         %owner, finalizer, types = types.join(", "),
@@ -230,8 +239,8 @@ impl Ctx {
     }
 
     /// Updates the gauge of held deletes.
-    fn show_held(&self) {
-        let held = self.breaker.lock().held();
+    fn update_held_gauge(&self) {
+        let held = self.delete_limiter.lock().held_count();
         self.meters.held.set(i64::try_from(held).unwrap_or(i64::MAX));
     }
 }

@@ -17,28 +17,28 @@ use metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use parking_lot::Mutex;
 
 use crate::{
-    evidence::{Standing, Unproved},
+    evidence::{OwnerState, Unproved},
     graph::TypeName,
-    proofs::Nowhere,
-    verdict::Reason,
+    owner_reads::Unlocatable,
+    verdict::DeleteReason,
 };
 
 /// The metrics of this controller.
 pub(crate) struct Meters {
     /// The only metric that upstream has too. Discovery and monitors count it.
     pub(crate) sync_errors: IntCounter,
-    /// The number of deletes that the breaker delays.
+    /// The number of deletes that the delete limiter delays.
     pub(crate) held: IntGauge,
     deletes: IntCounterVec,
     detached: IntCounterVec,
     reads: IntCounterVec,
     unresolved: IntGaugeVec,
-    troubles: Mutex<Troubles>,
+    unresolved_objects: Mutex<UnresolvedObjects>,
 }
 
 /// Why an object lost references and stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detached {
+pub(crate) enum DetachReason {
     /// Another owner exists.
     OwnerLives,
     /// Its owner was deleted with the orphan policy.
@@ -47,7 +47,7 @@ pub(crate) enum Detached {
 
 /// Why an owner cannot be looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Why {
+pub(crate) enum UnresolvedReason {
     /// No resource is known for its apiVersion and kind.
     UnknownKind,
     /// The server does not serve the resource any more, or not yet.
@@ -62,13 +62,13 @@ pub(crate) enum Why {
 
 /// Objects whose owners cannot be looked up, as long as they are in the graph and name those owners.
 #[derive(Default)]
-struct Troubles {
-    of: HashMap<Uid, (TypeName, Why)>,
+struct UnresolvedObjects {
+    of: HashMap<Uid, (TypeName, UnresolvedReason)>,
     /// The number of objects with the same type and reason.
-    alike: HashMap<(TypeName, Why), usize>,
+    alike: HashMap<(TypeName, UnresolvedReason), usize>,
 }
 
-impl Why {
+impl UnresolvedReason {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::UnknownKind => "unknown_kind",
@@ -80,7 +80,7 @@ impl Why {
     }
 }
 
-impl From<&Unproved> for Why {
+impl From<&Unproved> for UnresolvedReason {
     fn from(unproved: &Unproved) -> Self {
         match unproved {
             Unproved::NotServed(_) => Self::NotServed,
@@ -89,11 +89,11 @@ impl From<&Unproved> for Why {
     }
 }
 
-impl From<Nowhere> for Why {
-    fn from(nowhere: Nowhere) -> Self {
-        match nowhere {
-            Nowhere::Misplaced => Self::Misplaced,
-            Nowhere::Misnamed => Self::Misnamed,
+impl From<Unlocatable> for UnresolvedReason {
+    fn from(unlocatable: Unlocatable) -> Self {
+        match unlocatable {
+            Unlocatable::Misplaced => Self::Misplaced,
+            Unlocatable::Misnamed => Self::Misnamed,
         }
     }
 }
@@ -122,74 +122,78 @@ impl Meters {
                 "Objects that stay because an owner of theirs cannot be looked for.",
                 &["why"],
             ),
-            troubles: Mutex::default(),
+            unresolved_objects: Mutex::default(),
         }
     }
 
-    pub(crate) fn deleted(&self, reason: Reason, policy: Propagation) {
+    pub(crate) fn record_delete(&self, reason: DeleteReason, policy: Propagation) {
         self.deletes.with_label_values(&[reason.as_str(), policy_name(policy)]).inc();
     }
 
-    pub(crate) fn detached(&self, why: Detached) {
+    pub(crate) fn record_detached(&self, why: DetachReason) {
         let why = match why {
-            Detached::OwnerLives => "owner_lives",
-            Detached::Orphaned => "orphaned",
+            DetachReason::OwnerLives => "owner_lives",
+            DetachReason::Orphaned => "orphaned",
         };
         self.detached.with_label_values(&[why]).inc();
     }
 
     /// Counts a live read of an owner.
-    pub(crate) fn asked(&self, standing: &Result<Standing, Unproved>) {
-        let result = match standing {
-            Ok(Standing::Gone(_) | Standing::Orphaned(_)) => "gone",
-            Ok(Standing::Waiting(_)) => "waits",
-            Ok(Standing::Solid(_)) => "lives",
-            Err(unproved) => Why::from(unproved).as_str(),
+    pub(crate) fn record_owner_read(&self, owner_state: &Result<OwnerState, Unproved>) {
+        let result = match owner_state {
+            Ok(OwnerState::Gone(_) | OwnerState::Orphaned(_)) => "gone",
+            Ok(OwnerState::Waiting(_)) => "waits",
+            Ok(OwnerState::Live(_)) => "lives",
+            Err(unproved) => UnresolvedReason::from(unproved).as_str(),
         };
         self.reads.with_label_values(&[result]).inc();
     }
 
     /// Records that an owner of this object, or the object itself if no monitor shows it, cannot be looked up. True if
     /// no other object has the same type and reason.
-    pub(crate) fn troubled(&self, object: &Uid, of: TypeName, why: Why) -> bool {
-        let mut troubles = self.troubles.lock();
-        if troubles.of.get(object).is_some_and(|it| it.0 == of && it.1 == why) {
+    pub(crate) fn record_unresolved(&self, object: &Uid, of: TypeName, why: UnresolvedReason) -> bool {
+        let mut unresolved_objects = self.unresolved_objects.lock();
+        if unresolved_objects.of.get(object).is_some_and(|it| it.0 == of && it.1 == why) {
             return false;
         }
-        self.solve(&mut troubles, object);
-        troubles.of.insert(object.clone(), (of.clone(), why));
-        let alike = troubles.alike.entry((of, why)).or_default();
+        self.remove_unresolved(&mut unresolved_objects, object);
+        unresolved_objects.of.insert(object.clone(), (of.clone(), why));
+        let alike = unresolved_objects.alike.entry((of, why)).or_default();
         *alike += 1;
         self.unresolved.with_label_values(&[why.as_str()]).inc();
         *alike == 1
     }
 
     /// Records that the owners of this object can be looked up.
-    pub(crate) fn untroubled(&self, object: &Uid) {
-        self.solve(&mut self.troubles.lock(), object);
+    pub(crate) fn clear_unresolved(&self, object: &Uid) {
+        self.remove_unresolved(&mut self.unresolved_objects.lock(), object);
     }
 
     /// Removes objects that are gone or do not name that owner any more. It must be called periodically, because some
     /// objects are deleted without another pass.
     pub(crate) fn prune(&self, is_still: impl Fn(&Uid, &TypeName) -> bool) {
-        let mut troubles = self.troubles.lock();
-        let over: Vec<Uid> =
-            troubles.of.iter().filter(|(object, it)| !is_still(object, &it.0)).map(|(it, _)| it.clone()).collect();
-        over.iter().for_each(|it| self.solve(&mut troubles, it));
+        let mut unresolved_objects = self.unresolved_objects.lock();
+        let outdated: Vec<Uid> = unresolved_objects
+            .of
+            .iter()
+            .filter(|(object, it)| !is_still(object, &it.0))
+            .map(|(it, _)| it.clone())
+            .collect();
+        outdated.iter().for_each(|it| self.remove_unresolved(&mut unresolved_objects, it));
     }
 
     /// The type of the owner of this object that cannot be looked up, and why.
-    pub(crate) fn trouble(&self, object: &Uid) -> Option<(TypeName, Why)> {
-        self.troubles.lock().of.get(object).cloned()
+    pub(crate) fn unresolved_owner(&self, object: &Uid) -> Option<(TypeName, UnresolvedReason)> {
+        self.unresolved_objects.lock().of.get(object).cloned()
     }
 
-    fn solve(&self, troubles: &mut Troubles, object: &Uid) {
-        let Some(trouble) = troubles.of.remove(object) else { return };
-        self.unresolved.with_label_values(&[trouble.1.as_str()]).dec();
-        if let Some(alike) = troubles.alike.get_mut(&trouble) {
+    fn remove_unresolved(&self, unresolved_objects: &mut UnresolvedObjects, object: &Uid) {
+        let Some(entry) = unresolved_objects.of.remove(object) else { return };
+        self.unresolved.with_label_values(&[entry.1.as_str()]).dec();
+        if let Some(alike) = unresolved_objects.alike.get_mut(&entry) {
             *alike -= 1;
             if *alike == 0 {
-                troubles.alike.remove(&trouble);
+                unresolved_objects.alike.remove(&entry);
             }
         }
     }
@@ -209,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_object_in_trouble_counts_once_and_only_the_first_of_a_type_is_news() {
+    fn each_unresolved_object_counts_once_and_only_the_first_of_a_type_is_new() {
         let metrics = Metrics::new();
         let meters = Meters::new(&metrics);
         let uid = |it: &str| Uid::new(it);
@@ -218,20 +222,23 @@ mod tests {
             let line = format!("mini_kcm_garbage_collector_unresolvable_objects{{why=\"{why}\"}} ");
             metrics.encode().lines().find_map(|it| it.strip_prefix(&line)?.parse::<i64>().ok())
         };
-        assert!(meters.troubled(&uid("a"), of("A"), Why::UnknownKind));
-        assert!(!meters.troubled(&uid("a"), of("A"), Why::UnknownKind), "again");
-        assert!(!meters.troubled(&uid("b"), of("A"), Why::UnknownKind), "another of the type");
-        assert!(meters.troubled(&uid("c"), of("B"), Why::UnknownKind), "another type");
+        assert!(meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::UnknownKind));
+        assert!(!meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::UnknownKind), "again");
+        assert!(!meters.record_unresolved(&uid("b"), of("A"), UnresolvedReason::UnknownKind), "another of the type");
+        assert!(meters.record_unresolved(&uid("c"), of("B"), UnresolvedReason::UnknownKind), "another type");
         assert_eq!(shown("unknown_kind"), Some(3));
-        assert!(meters.troubled(&uid("a"), of("A"), Why::NotServed), "another trouble");
+        assert!(meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::NotServed), "another trouble");
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(2), Some(1)));
-        assert_eq!(meters.trouble(&uid("a")), Some((of("A"), Why::NotServed)));
-        meters.untroubled(&uid("a"));
-        meters.untroubled(&uid("nobody"));
+        assert_eq!(meters.unresolved_owner(&uid("a")), Some((of("A"), UnresolvedReason::NotServed)));
+        meters.clear_unresolved(&uid("a"));
+        meters.clear_unresolved(&uid("nobody"));
         meters.prune(|object, of| *object == uid("c") && &*of.kind == "B");
         assert_eq!(shown("unknown_kind"), Some(1));
         meters.prune(|_, _| false);
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(0), Some(0)));
-        assert!(meters.troubled(&uid("b"), of("A"), Why::UnknownKind), "after it was over it is news again");
+        assert!(
+            meters.record_unresolved(&uid("b"), of("A"), UnresolvedReason::UnknownKind),
+            "after it was over it is news again"
+        );
     }
 }

@@ -8,13 +8,13 @@
 //! Before an owner's finalizer is removed, the worker asks here which types may be missing. At every moment each type
 //! is either known or listed as missing: a new monitor replaces the old one under one lock.
 //!
-//! Reading order: `plan` (what a discovery answer means, pure), `holes` (which types may be missing), this file, `feed`
-//! (what a monitor reports to the graph), `numbers`.
+//! Reading order: `plan` (what a discovery answer means, pure), `unsynced` (which types may be missing), this file,
+//! `feed` (what a monitor reports to the graph), `gauges`.
 
 mod feed;
-mod holes;
-mod numbers;
+mod gauges;
 mod plan;
+mod unsynced;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,13 +33,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::holes::Unsynced;
+pub(crate) use self::unsynced::Unsynced;
 use self::{
     feed::Feed,
-    holes::Hole,
-    plan::{Fault, Memory, Plan},
+    plan::{DiscoveryHistory, Fault, Plan},
+    unsynced::UnsyncedReason,
 };
-use crate::{due::Known, graph::MonitorId, kinds::Kinds, metrics::Meters};
+use crate::{graph::MonitorId, kinds::Kinds, metrics::Meters, shared_graph::SharedGraph};
 
 /// The period of upstream's `GarbageCollector.Sync`.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -47,21 +47,21 @@ const PERIOD: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// A monitor that has not synced after this time is logged, and workers start without it, as upstream's
 /// `initialSyncTimeout`.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long unproved monitors count in a new term: while workers wait to start, and half a minute longer. By then, dead
 /// watches have been detected.
 const PROVED_WITHIN: Duration = Duration::from_secs(60);
 /// The timeout of a read.
-const ANSWER: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of concurrent reads of types.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 /// Types whose objects define other types.
-const BRING_TYPES: &[(&str, &str)] =
+const DEFINE_TYPES: &[(&str, &str)] =
     &[("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
 
 /// The monitors of this process.
 pub(crate) struct Monitors {
-    known: Arc<Known>,
+    graph: Arc<SharedGraph>,
     kinds: Arc<Kinds>,
     meters: Arc<Meters>,
     informers: Informers,
@@ -71,14 +71,14 @@ pub(crate) struct Monitors {
     /// True after both roots of discovery have answered together. Subscribers are also notified when monitors begin or
     /// end.
     answered: watch::Sender<bool>,
-    types_change: Arc<Notify>,
+    types_changed: Arc<Notify>,
     proof_wanted: Notify,
 }
 
 #[derive(Default)]
 struct State {
     running: BTreeMap<Resource, Monitor>,
-    memory: Memory,
+    history: DiscoveryHistory,
 }
 
 /// A running monitor.
@@ -108,13 +108,13 @@ struct Owned {
 pub(crate) fn declare(
     builder: &mut Builder,
     api: &Api,
-    known: &Arc<Known>,
+    graph: &Arc<SharedGraph>,
     meters: &Arc<Meters>,
 ) -> (Arc<Kinds>, Arc<Monitors>) {
     let deps = builder.deps();
     let kinds = Arc::<Kinds>::default();
     let monitors = Arc::new(Monitors {
-        known: known.clone(),
+        graph: graph.clone(),
         kinds: kinds.clone(),
         meters: meters.clone(),
         informers: deps.informers.clone(),
@@ -122,10 +122,10 @@ pub(crate) fn declare(
         began: deps.clock.now(),
         state: Mutex::default(),
         answered: watch::Sender::new(false),
-        types_change: Arc::default(),
+        types_changed: Arc::default(),
         proof_wanted: Notify::new(),
     });
-    numbers::show(&deps.metrics, Arc::downgrade(&monitors));
+    gauges::register(&deps.metrics, Arc::downgrade(&monitors));
     // The lists of informers use the manager's own identity without a rate limit, and so do these, because owners wait
     // for them.
     let reads = deps.clients.unfenced("proof", Limits::NONE);
@@ -133,8 +133,11 @@ pub(crate) fn declare(
     builder.background("monitors", move |end| async move { runs.run(&api, &reads, end).await });
     let waited = monitors.clone();
     builder.wait_before_workers(move || async move {
-        if tokio::time::timeout(PATIENCE, waited.synced()).await.is_err() {
-            tracing::warn!(types = waited.names(), "Not all types are synced: collecting garbage without them");
+        if tokio::time::timeout(SYNC_TIMEOUT, waited.synced()).await.is_err() {
+            tracing::warn!(
+                types = waited.unsynced_names(),
+                "Not all types are synced: collecting garbage without them"
+            );
         }
     });
     (kinds, monitors)
@@ -146,24 +149,29 @@ impl Monitors {
         // Read this first: everything that was reported before is then in the state.
         let nothing = !*self.answered.borrow();
         let now = self.clock.now();
-        let term = self.young_term(now).map(|(began, _)| began);
+        let term = self.proof_window(now).map(|(began, _)| began);
         let state = self.state.lock();
-        let hole = |hole: Hole, since: Instant| Unsynced { hole, since: Some(since) };
-        let nothing = nothing.then(|| hole(Hole::Everything, self.began));
-        let silent = state.memory.silent().map(|(of, since)| hole(Hole::Group(of.to_owned()), since));
+        let reason = |reason: UnsyncedReason, since: Instant| Unsynced { reason, since: Some(since) };
+        let nothing = nothing.then(|| reason(UnsyncedReason::Everything, self.began));
+        let unknown_groups =
+            state.history.unknown_groups().map(|(of, since)| reason(UnsyncedReason::Group(of.to_owned()), since));
         let types = state.running.iter().filter_map(|(of, it)| match term {
-            _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
-            _ if let Some(behind) = it.behind() => Some(hole(Hole::Behind(of.clone()), now - behind)),
-            _ if let Some(since) = state.memory.lacked_since(of) => Some(hole(Hole::Doubted(of.clone()), since)),
-            Some(term) if it.is_unproved(term) => Some(Unsynced { hole: Hole::Unproved(of.clone()), since: None }),
+            _ if !it.has_synced() => Some(reason(UnsyncedReason::Unsynced(of.clone()), it.since)),
+            _ if let Some(behind) = it.behind() => Some(reason(UnsyncedReason::Behind(of.clone()), now - behind)),
+            _ if let Some(since) = state.history.lacked_since(of) => {
+                Some(reason(UnsyncedReason::MissingInDiscovery(of.clone()), since))
+            }
+            Some(term) if it.is_unproved(term) => {
+                Some(Unsynced { reason: UnsyncedReason::Unproved(of.clone()), since: None })
+            }
             Some(_) | None => None,
         });
-        nothing.into_iter().chain(silent).chain(types).collect()
+        nothing.into_iter().chain(unknown_groups).chain(types).collect()
     }
 
     /// When the term began and how much longer unproved monitors count; `None` if they no longer count.
-    fn young_term(&self, now: Instant) -> Option<(BootInstant, Duration)> {
-        let age = now.saturating_duration_since(self.known.began()?);
+    fn proof_window(&self, now: Instant) -> Option<(BootInstant, Duration)> {
+        let age = now.saturating_duration_since(self.graph.term_start()?);
         let left = PROVED_WITHIN.checked_sub(age).filter(|it| !it.is_zero())?;
         Some((self.clock.boot() - age, left))
     }
@@ -181,17 +189,17 @@ impl Monitors {
     }
 
     /// Requests proofs for these, because an owner waits for them. Most terms need no proofs.
-    pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
-        if unsynced.iter().any(Unsynced::is_proved_soon) {
+    pub(crate) fn request_proofs(&self, unsynced: &[Unsynced]) {
+        if unsynced.iter().any(Unsynced::needs_proof) {
             self.proof_wanted.notify_one();
         }
     }
 
     /// Waits until discovery has answered and every monitor has synced.
     async fn synced(&self) {
-        let mut looks = self.answered.subscribe();
+        let mut answers = self.answered.subscribe();
         loop {
-            let answered = *looks.borrow_and_update();
+            let answered = *answers.borrow_and_update();
             let sources: Vec<Option<Source>> =
                 self.state.lock().running.values().map(|it| it.source.as_ref().map(|(_, it)| it.clone())).collect();
             let all = async {
@@ -203,13 +211,13 @@ impl Monitors {
             tokio::select! {
                 biased;
                 // A monitor that was stopped meanwhile never syncs, and new ones may have begun.
-                _ = looks.changed() => {}
+                _ = answers.changed() => {}
                 () = all => return,
             }
         }
     }
 
-    fn names(&self) -> String {
+    fn unsynced_names(&self) -> String {
         self.unsynced().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
@@ -218,37 +226,37 @@ impl Monitors {
         tokio::select! {
             biased;
             () = end.cancelled() => {}
-            () = self.look(api, reads) => {}
-            () = self.prove(reads) => {}
+            () = self.poll_discovery(api, reads) => {}
+            () = self.prove_on_request(reads) => {}
         }
         let running = std::mem::take(&mut self.state.lock().running);
         join_all(running.into_values().filter_map(|it| it.source).map(|(_, source)| source.stop())).await;
     }
 
     /// Reads discovery repeatedly.
-    async fn look(&self, api: &Api, reads: &Api) {
-        let mut pass = Pass::default();
-        let mut patience = DEBOUNCE;
+    async fn poll_discovery(&self, api: &Api, reads: &Api) {
+        let mut logged = LoggedState::default();
+        let mut delay = DEBOUNCE;
         loop {
             let answer = Discovery::read(api).await;
-            let changed = self.pass(reads, &answer, &mut pass).await;
+            let changed = self.apply_discovery(reads, &answer, &mut logged).await;
             let early = async {
-                self.types_change.notified().await;
-                tokio::time::sleep(patience).await;
+                self.types_changed.notified().await;
+                tokio::time::sleep(delay).await;
             };
-            patience = match tokio::time::timeout(PERIOD, early).await {
+            delay = match tokio::time::timeout(PERIOD, early).await {
                 // Changes that add no types get growing delays.
-                Ok(()) if !changed => PERIOD.min(patience * 2),
+                Ok(()) if !changed => PERIOD.min(delay * 2),
                 Ok(()) | Err(_) => DEBOUNCE,
             };
         }
     }
 
     /// Proves monitors that were started on a standby, when an owner waits for them.
-    async fn prove(&self, reads: &Api) {
+    async fn prove_on_request(&self, reads: &Api) {
         loop {
             self.proof_wanted.notified().await;
-            let Some((term, left)) = self.young_term(self.clock.now()) else { continue };
+            let Some((term, left)) = self.proof_window(self.clock.now()) else { continue };
             let proofs: Vec<_> = self.state.lock().unproved(term).map(|of| self.prove_one(reads, of)).collect();
             // After this time, owners no longer wait for the rest.
             let _ = tokio::time::timeout(left, join_all(proofs)).await;
@@ -267,20 +275,20 @@ impl Monitors {
     }
 
     /// Applies one answer. True if monitors began or ended.
-    async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
-        self.meters.prune(|object, of| self.known.names(object, of));
-        self.name_unsynced(&mut pass.named);
+    async fn apply_discovery(&self, reads: &Api, answer: &Discovery, logged: &mut LoggedState) -> bool {
+        self.meters.prune(|object, of| self.graph.names_type(object, of));
+        self.log_unsynced(&mut logged.unsynced);
         let known = self.kinds.resources();
         let (Plan { start, stop, doubted, unserved, fault }, ended) = {
             let mut state = self.state.lock();
-            let State { running, memory } = &mut *state;
+            let State { running, history } = &mut *state;
             let states = running.iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
-            let plan = plan::plan(answer, &states, &known, memory, self.clock.now());
+            let plan = plan::plan(answer, &states, &known, history, self.clock.now());
             let ended = state.replace(&plan.stop, &plan.start, self.clock.now());
             (plan, ended)
         };
-        self.kinds.learn(answer, &unserved, self.clock.now());
-        pass.tell(answer, fault.as_ref());
+        self.kinds.apply_discovery(answer, &unserved, self.clock.now());
+        logged.log_faults(answer, fault.as_ref());
         if fault.is_some() {
             self.meters.sync_errors.inc();
         }
@@ -295,17 +303,18 @@ impl Monitors {
             *known |= answered;
             first || changed
         });
-        self.leave_what_is_gone(reads, doubted).await || changed
+        self.stop_unserved(reads, doubted).await || changed
     }
 
     /// Removes at once the types that the server itself does not know. True if there were any.
-    async fn leave_what_is_gone(&self, reads: &Api, doubted: Vec<Resource>) -> bool {
+    async fn stop_unserved(&self, reads: &Api, doubted: Vec<Resource>) -> bool {
         let asked: Vec<_> = doubted.into_iter().map(|of| is_gone(reads, of)).collect();
-        let gone: Vec<Resource> = stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        let gone: Vec<Resource> =
+            stream::iter(asked).buffered(CONCURRENT_READS).filter_map(std::future::ready).collect().await;
         if gone.is_empty() {
             return false;
         }
-        self.kinds.forget(&gone, self.clock.now());
+        self.kinds.remove(&gone, self.clock.now());
         let ended = self.state.lock().replace(&gone, &[], self.clock.now());
         self.stop(ended).await;
         self.answered.send_modify(|_| {});
@@ -313,13 +322,14 @@ impl Monitors {
     }
 
     fn start(&self, of: Resource) {
-        let id = self.known.tell(|graph| graph.monitor(&of));
-        let tells = BRING_TYPES.contains(&(&*of.group, &*of.plural)).then(|| self.types_change.clone());
-        let feed = Arc::new(Feed::new(self.known.clone(), id, tells));
+        let id = self.graph.update(|graph| graph.monitor(&of));
+        let types_changed = DEFINE_TYPES.contains(&(&*of.group, &*of.plural)).then(|| self.types_changed.clone());
+        let feed = Arc::new(Feed::new(self.graph.clone(), id, types_changed));
         let shared = self.informers.all().into_iter().find(|it| *it.resource() == of);
         shared.iter().for_each(|it| feed.set_informer(it.clone()));
-        let heard = feed.clone();
-        let source = match self.informers.existing_metadata(&of, crate::NAME, move |change| heard.hear(&change)) {
+        let handler = feed.clone();
+        let source = match self.informers.existing_metadata(&of, crate::NAME, move |change| handler.on_change(&change))
+        {
             Some(registration) => Source::Shared(Arc::new(registration), shared),
             None => {
                 let informer = self.informers.dynamic_into(of.clone(), Scope::Cluster, feed.clone());
@@ -336,69 +346,70 @@ impl Monitors {
     async fn stop(&self, ended: Vec<(Resource, Monitor)>) {
         for (of, monitor) in ended {
             let Some((id, source)) = monitor.source else { continue };
-            // Stop it before the graph forgets the monitor, so that no report comes later.
+            // Stop it before the monitor is removed from the graph, so that no report comes later.
             source.stop().await;
-            self.known.tell(|graph| graph.stop_monitor(id));
+            self.graph.update(|graph| graph.stop_monitor(id));
             tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor ended");
         }
     }
 
     /// Logs each type that does not sync, once, and logs it again when it does.
-    fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
+    fn log_unsynced(&self, logged: &mut BTreeSet<UnsyncedReason>) {
         let now = self.clock.now();
         let is_named = |it: &Unsynced| {
-            matches!(it.hole, Hole::Unsynced(_) | Hole::Behind(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now)
+            matches!(it.reason, UnsyncedReason::Unsynced(_) | UnsyncedReason::Behind(_) | UnsyncedReason::Group(_))
+                && !it.is_within_limit(SYNC_TIMEOUT, None, now)
         };
-        let late: BTreeSet<Hole> = self.unsynced().into_iter().filter(is_named).map(|it| it.hole).collect();
-        for hole in late.difference(named) {
+        let late: BTreeSet<UnsyncedReason> = self.unsynced().into_iter().filter(is_named).map(|it| it.reason).collect();
+        for reason in late.difference(logged) {
             self.meters.sync_errors.inc();
-            match hole {
-                Hole::Unsynced(of) => tracing::warn!(
+            match reason {
+                UnsyncedReason::Unsynced(of) => tracing::warn!(
                     resource = %of, version = &*of.version,
                     "A type does not sync, so its objects are not collected and may be overlooked as dependents"
                 ),
-                Hole::Behind(of) => tracing::warn!(
+                UnsyncedReason::Behind(of) => tracing::warn!(
                     resource = %of, version = &*of.version,
                     "A type cannot be watched any more, so what has changed since is not collected and may be overlooked"
                 ),
-                Hole::Group(of) => tracing::warn!(
+                UnsyncedReason::Group(of) => tracing::warn!(
                     group_version = of.as_str(),
                     "A group does not tell its types: their objects are not collected and may be overlooked as dependents"
                 ),
-                Hole::Everything | Hole::Doubted(_) | Hole::Unproved(_) => {}
+                UnsyncedReason::Everything | UnsyncedReason::MissingInDiscovery(_) | UnsyncedReason::Unproved(_) => {}
             }
         }
-        for hole in named.difference(&late) {
-            if let Hole::Unsynced(of) | Hole::Behind(of) = hole
+        for reason in logged.difference(&late) {
+            if let UnsyncedReason::Unsynced(of) | UnsyncedReason::Behind(of) = reason
                 && self.state.lock().running.get(of).is_some_and(|it| it.has_synced() && it.behind().is_none())
             {
                 tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
             }
         }
-        *named = late;
+        *logged = late;
     }
 }
 
 /// Returns the type, which discovery lacks, if the server answers that there is no such resource.
 async fn is_gone(reads: &Api, of: Resource) -> Option<Resource> {
     let options = ListOptions { limit: 1, ..ListOptions::default() };
-    let answer = tokio::time::timeout(ANSWER, reads.list_metadata(&of, None, &options)).await;
+    let answer = tokio::time::timeout(READ_TIMEOUT, reads.list_metadata(&of, None, &options)).await;
     matches!(answer, Ok(Err(ApiError::NotFound(_)))).then_some(of)
 }
 
 /// The state between passes.
 #[derive(Default)]
-struct Pass {
+struct LoggedState {
     /// The last logged failure of groups.
     failure: Option<String>,
     fault: Option<Fault>,
     /// The types that were logged as late.
-    named: BTreeSet<Hole>,
+    unsynced: BTreeSet<UnsyncedReason>,
 }
 
-impl Pass {
+impl LoggedState {
     /// Logs each fault once.
-    fn tell(&mut self, answer: &Discovery, fault: Option<&Fault>) {
+    fn log_faults(&mut self, answer: &Discovery, fault: Option<&Fault>) {
         let (failure, unparsable) = (answer.failure(), answer.parse_failure());
         let parts = [failure.as_deref(), unparsable.as_deref()].into_iter().flatten().collect::<Vec<_>>();
         let failure = (!parts.is_empty()).then(|| parts.join("; "));

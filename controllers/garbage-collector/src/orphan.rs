@@ -15,7 +15,7 @@ use crate::{
     evidence::{FOREGROUND, ORPHAN, has},
     finalizer::{self, Removed},
     graph::{Coordinates, Dependent, Item},
-    metrics::Detached,
+    metrics::DetachReason,
     patch::{self, Patched},
     requests,
     verdict::Object,
@@ -36,7 +36,7 @@ pub(crate) enum Error {
         source: ApiError,
     },
     #[error("cannot orphan the dependents of {0}: there are always more")]
-    Endless(Box<Coordinates>),
+    TooManyRounds(Box<Coordinates>),
     #[error("cannot let {owner} go after its dependents were orphaned")]
     Finish {
         owner: Box<Coordinates>,
@@ -49,18 +49,18 @@ pub(crate) enum Error {
 pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     let outcome = attempt(ctx, owner).await;
     if let Err(err) = &outcome
-        && let Some(wait) = requests::put_off(err)
+        && let Some(wait) = requests::postponed_for(err)
     {
         return Ok(Outcome::Parked(wait));
     }
     if matches!(outcome, Ok(Outcome::Done)) {
-        ctx.waits.over(owner, ORPHAN);
+        ctx.owner_waits.remove(owner, ORPHAN);
     }
     outcome
 }
 
 async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
-    let Some(mut owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
+    let Some(mut owner) = orphaning_owner(ctx, owner) else { return Ok(Outcome::Done) };
     // If the graph does not know all dependents yet, some would keep a reference to a deleted owner, and would be
     // deleted later.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
@@ -70,17 +70,17 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     // A removed reference cannot be restored, and the observed state may be stale. So check with a live read that the
     // owner is still deleted this way.
     owner.meta = match finalizer::read(ctx, &owner).await.map_err(|err| unfinished(err, &owner))? {
-        Ok(live) if orphans(&live) => live,
+        Ok(live) if must_orphan(&live) => live,
         Ok(live) => {
-            ctx.known.let_go(&owner.coordinates.uid, &live.version);
+            ctx.graph.on_finalizers_removed(&owner.coordinates.uid, &live.version);
             return Ok(Outcome::Done);
         }
         Err(gone) => {
-            ctx.known.proved_absent(&owner.coordinates, gone);
+            ctx.graph.on_proved_absent(&owner.coordinates, gone);
             return Ok(Outcome::Done);
         }
     };
-    let freed = free_dependents(ctx, &owner).await?;
+    let detached = detach_dependents(ctx, &owner).await?;
     // A monitor that ended meanwhile removed dependents from the graph that still had their references. Its successor
     // will show them again.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
@@ -88,85 +88,85 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     }
     // Dependents that are observed from now on must stay too.
     let uid = &owner.coordinates.uid;
-    ctx.known.orphaned.remember(uid.clone());
+    ctx.graph.orphaned.insert(uid.clone());
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
     match removed.map_err(|err| unfinished(err, &owner))? {
-        Removed::Now(version) => {
-            ctx.known.let_go(uid, &version);
-            tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
+        Removed::ByThisCall(version) => {
+            ctx.graph.on_finalizers_removed(uid, &version);
+            tracing::info!(owner = %owner.coordinates, dependents = detached, "Orphaned the dependents of an owner");
         }
-        Removed::Before(meta) => {
+        Removed::Earlier(meta) => {
             // A user requested foreground deletion meanwhile. Without that finalizer, the change may be our own patch
             // whose response was lost.
             if has(&meta, FOREGROUND) {
-                ctx.known.orphaned.forget(uid);
+                ctx.graph.orphaned.remove(uid);
             }
-            ctx.known.let_go(uid, &meta.version);
+            ctx.graph.on_finalizers_removed(uid, &meta.version);
         }
-        Removed::Gone(gone) => ctx.known.proved_absent(&owner.coordinates, gone),
+        Removed::Gone(gone) => ctx.graph.on_proved_absent(&owner.coordinates, gone),
     }
     Ok(Outcome::Done)
 }
 
 /// The owner, while it is being deleted with the orphan finalizer.
-fn orphaning(ctx: &Ctx, owner: &Uid) -> Option<Object> {
-    let node = ctx.known.node(&Item::Observed(owner.clone()))?;
+fn orphaning_owner(ctx: &Ctx, owner: &Uid) -> Option<Object> {
+    let node = ctx.graph.node(&Item::Observed(owner.clone()))?;
     let (resource, meta) = (node.resource?, node.meta?);
-    orphans(&meta).then_some(Object { coordinates: node.coordinates, resource, meta })
+    must_orphan(&meta).then_some(Object { coordinates: node.coordinates, resource, meta })
 }
 
-fn orphans(owner: &Meta) -> bool {
+fn must_orphan(owner: &Meta) -> bool {
     owner.deletion.is_some() && has(owner, ORPHAN)
 }
 
 /// Removes the owner from each of its dependents, and from those that appear meanwhile, until there are none. Returns
 /// their number.
-async fn free_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
+async fn detach_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
     // The results of our patches, which the watch may not show yet.
-    let mut freed: HashMap<Uid, Version> = HashMap::new();
+    let mut detached: HashMap<Uid, Version> = HashMap::new();
     for _ in 0..ROUNDS {
-        let mut bound = ctx.known.dependents(&owner.coordinates.uid);
-        bound.retain(|it| is_bound(it, &owner.coordinates.uid, freed.get(&it.coordinates.uid)));
-        if bound.is_empty() {
-            return Ok(freed.len());
+        let mut remaining = ctx.graph.dependents(&owner.coordinates.uid);
+        remaining.retain(|it| has_reference(it, &owner.coordinates.uid, detached.get(&it.coordinates.uid)));
+        if remaining.is_empty() {
+            return Ok(detached.len());
         }
-        free(ctx, owner, bound, &mut freed).await?;
+        detach_all(ctx, owner, remaining, &mut detached).await?;
     }
-    Err(Error::Endless(Box::new(owner.coordinates.clone())))
+    Err(Error::TooManyRounds(Box::new(owner.coordinates.clone())))
 }
 
 /// True if a dependent names the owner, unless the graph shows a state from before our own patch.
-fn is_bound(dependent: &Dependent, owner: &Uid, written: Option<&Version>) -> bool {
+fn has_reference(dependent: &Dependent, owner: &Uid, written: Option<&Version>) -> bool {
     let names = |it: &OwnerRef| it.uid == *owner;
     let is_newer = |written: &Version| written.is_older_than(&dependent.version);
     dependent.owners.iter().any(names) && written.is_none_or(is_newer)
 }
 
 /// Removes the owner from all of these, even if some of them fail.
-async fn free(
+async fn detach_all(
     ctx: &Ctx,
     owner: &Object,
-    bound: Vec<Dependent>,
-    freed: &mut HashMap<Uid, Version>,
+    remaining: Vec<Dependent>,
+    detached: &mut HashMap<Uid, Version>,
 ) -> Result<(), Error> {
     // After one postponed patch, no further ones are sent: each would postpone the next pass again.
-    let is_put_off = AtomicBool::new(false);
-    let going_on = |_: &Dependent| std::future::ready(!is_put_off.load(Ordering::Relaxed));
-    let bound = stream::iter(bound).take_while(going_on);
-    let mut done = bound.map(|it| free_one(ctx, &owner.coordinates.uid, it)).buffer_unordered(PATCHES);
+    let is_postponed = AtomicBool::new(false);
+    let continues = |_: &Dependent| std::future::ready(!is_postponed.load(Ordering::Relaxed));
+    let remaining = stream::iter(remaining).take_while(continues);
+    let mut done = remaining.map(|it| detach_one(ctx, &owner.coordinates.uid, it)).buffer_unordered(PATCHES);
     let mut failures: Option<(Coordinates, usize, ApiError)> = None;
-    let mut put_off: Option<(Coordinates, usize, ApiError)> = None;
+    let mut postponed: Option<(Coordinates, usize, ApiError)> = None;
     while let Some((dependent, patched)) = done.next().await {
         match patched {
             Ok(Patched::Done(version)) => {
-                ctx.meters.detached(Detached::Orphaned);
+                ctx.meters.record_detached(DetachReason::Orphaned);
                 tracing::debug!(object = %dependent, owner = %owner.coordinates, "Orphaned an object");
-                freed.insert(dependent.uid, version);
+                detached.insert(dependent.uid, version);
             }
-            Ok(Patched::Gone(gone)) => ctx.known.proved_absent(&dependent, gone),
-            Err(err) if requests::put_off(&err).is_some() => {
-                is_put_off.store(true, Ordering::Relaxed);
-                put_off.get_or_insert((dependent, 1, err));
+            Ok(Patched::Gone(gone)) => ctx.graph.on_proved_absent(&dependent, gone),
+            Err(err) if requests::postponed_for(&err).is_some() => {
+                is_postponed.store(true, Ordering::Relaxed);
+                postponed.get_or_insert((dependent, 1, err));
             }
             Err(err) => match &mut failures {
                 Some((_, count, _)) => *count += 1,
@@ -174,15 +174,15 @@ async fn free(
             },
         }
     }
-    let Some((dependent, failed, source)) = failures.or(put_off) else { return Ok(()) };
+    let Some((dependent, failed, source)) = failures.or(postponed) else { return Ok(()) };
     let (owner, dependent) = (Box::new(owner.coordinates.clone()), Box::new(dependent));
     Err(Error::Dependent { owner, dependent, failed, source })
 }
 
-async fn free_one(ctx: &Ctx, owner: &Uid, dependent: Dependent) -> (Coordinates, Result<Patched, ApiError>) {
+async fn detach_one(ctx: &Ctx, owner: &Uid, dependent: Dependent) -> (Coordinates, Result<Patched, ApiError>) {
     let Dependent { coordinates, resource, .. } = dependent;
     // The semaphore is never closed.
-    let _turn = ctx.patches.acquire().await;
+    let _permit = ctx.patches.acquire().await;
     let patched = patch::detach(ctx, &resource, &coordinates, std::slice::from_ref(owner)).await;
     (coordinates, patched)
 }

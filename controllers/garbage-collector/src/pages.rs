@@ -8,9 +8,9 @@ use controller::{Builder, PageContent, Query};
 
 use crate::{
     Ctx, dump,
-    graph::{Coordinates, Item, Portrait, Seen},
-    metrics::Why,
-    why::{self, Facts, Proof},
+    explain::{self, Facts, OwnerProof},
+    graph::{Coordinates, Item, ObjectState, ObjectView},
+    metrics::UnresolvedReason,
 };
 
 /// The content type of upstream's `debugHTTPHandler`.
@@ -28,8 +28,8 @@ pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
 
 /// The whole graph, or only what is connected with the requested objects.
 fn graph(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
-    let uids = dump::asked(query.all(UID));
-    let vertices = ctx.known.ask(|graph| graph.vertices(&uids, MOST_DRAWN));
+    let uids = dump::uids_of_query(query.all(UID));
+    let vertices = ctx.graph.read(|graph| graph.vertices(&uids, MOST_DRAWN));
     let vertices = vertices.ok_or_else(|| too_many(uids.is_empty()))?;
     Ok(PageContent { content_type: GRAPHVIZ, text: dump::dot(&vertices) })
 }
@@ -45,57 +45,57 @@ fn explain(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
     let [uid] = *uids else { return Err("of which object? ask as ?uid=<its uid>".to_owned()) };
     let uid = Uid::new(uid);
     let facts = facts(ctx, &uid);
-    let text = ctx.known.ask(|graph| why::why(graph, &uid, &facts));
+    let text = ctx.graph.read(|graph| explain::explain(graph, &uid, &facts));
     Ok(PageContent { content_type: TEXT, text })
 }
 
 /// Facts about an object from outside the graph.
 fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
-    let portrait = ctx.known.ask(|graph| graph.portrait(uid));
-    let item = portrait.as_ref().map_or_else(|| Item::Observed(uid.clone()), |it| item(uid, it));
-    let meta = portrait.and_then(|it| it.meta);
-    let held = ctx.breaker.lock().holds(&item);
-    let trouble = ctx.meters.trouble(uid).map(|(of, why)| {
-        format!("its owner of type {}/{} cannot be looked for: {}", of.api_version, of.kind, plainly(why))
+    let view = ctx.graph.read(|graph| graph.view(uid));
+    let item = view.as_ref().map_or_else(|| Item::Observed(uid.clone()), |it| item(uid, it));
+    let meta = view.and_then(|it| it.meta);
+    let held = ctx.delete_limiter.lock().is_held(&item);
+    let trouble = ctx.meters.unresolved_owner(uid).map(|(of, why)| {
+        format!("its owner of type {}/{} cannot be looked for: {}", of.api_version, of.kind, describe_reason(why))
     });
     Facts {
-        leads: ctx.known.began().is_some(),
+        is_leader: ctx.graph.term_start().is_some(),
         owners: meta.map(|it| owners(ctx, &it)).unwrap_or_default(),
-        failures: ctx.known.deletes.failures(&item).max(ctx.known.orphans.failures(uid)),
-        error: ctx.failed.deletes.of(&item).or_else(|| ctx.failed.orphans.of(uid)).or(trouble),
+        failures: ctx.graph.deletes.failures(&item).max(ctx.graph.orphans.failures(uid)),
+        error: ctx.failed_attempts.deletes.get(&item).or_else(|| ctx.failed_attempts.orphans.get(uid)).or(trouble),
         held: held.then(|| "as many objects as --gc-max-deletes-per-minute allows went in the last minute".to_owned()),
         unsynced: ctx.monitors.unsynced().iter().map(ToString::to_string).collect(),
     }
 }
 
 /// The queue item of an object.
-fn item(uid: &Uid, portrait: &Portrait) -> Item {
-    match (portrait.seen, &portrait.coordinates) {
-        (Seen::Virtual | Seen::Unwatched, Some(it)) => Item::Virtual(Arc::new(it.clone())),
+fn item(uid: &Uid, view: &ObjectView) -> Item {
+    match (view.state, &view.coordinates) {
+        (ObjectState::Virtual | ObjectState::Unwatched, Some(it)) => Item::Virtual(Arc::new(it.clone())),
         _ => Item::Observed(uid.clone()),
     }
 }
 
 /// The known results about its owners.
-fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
+fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, OwnerProof)> {
     let found = meta.owners.iter().filter_map(|owner| {
-        if ctx.known.gone(&Coordinates::claimed(owner, &meta.namespace)).is_some() {
-            let proof = if ctx.known.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
+        if ctx.graph.absence_proof(&Coordinates::claimed(owner, &meta.namespace)).is_some() {
+            let proof = if ctx.graph.orphaned.contains(&owner.uid) { OwnerProof::Orphaned } else { OwnerProof::Gone };
             return Some((owner.uid.clone(), proof));
         }
         let unknown = ctx.kinds.resource(&owner.api_version, &owner.kind).err()?;
-        Some((owner.uid.clone(), Proof::Unprovable(unknown.to_string())))
+        Some((owner.uid.clone(), OwnerProof::Unprovable(unknown.to_string())))
     });
     found.collect()
 }
 
-fn plainly(why: Why) -> &'static str {
+fn describe_reason(why: UnresolvedReason) -> &'static str {
     match why {
-        Why::UnknownKind => "it is not known where objects of its kind are",
-        Why::NotServed => "the server does not serve it",
-        Why::Misplaced => "it is namespaced, and its dependent is not",
-        Why::Misnamed => "no object can have its name",
-        Why::Failed => "the server could not tell",
+        UnresolvedReason::UnknownKind => "it is not known where objects of its kind are",
+        UnresolvedReason::NotServed => "the server does not serve it",
+        UnresolvedReason::Misplaced => "it is namespaced, and its dependent is not",
+        UnresolvedReason::Misnamed => "no object can have its name",
+        UnresolvedReason::Failed => "the server could not tell",
     }
 }
 

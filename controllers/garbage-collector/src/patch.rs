@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Ctx,
-    evidence::{Gone, Standing, Unproved, weigh},
+    evidence::{Gone, OwnerState, Unproved, evaluate_read},
     graph::Coordinates,
     refs,
     verdict::Object,
@@ -54,7 +54,7 @@ async fn detach_in(
             done => return done,
         }
     }
-    let live = match live(ctx, resource, object).await? {
+    let live = match read_live(ctx, resource, object).await? {
         Ok(live) => live,
         Err(gone) => return Ok(Patched::Gone(gone)),
     };
@@ -80,7 +80,7 @@ pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiEr
             done => return done,
         }
     }
-    let live = match live(ctx, resource, coordinates).await? {
+    let live = match read_live(ctx, resource, coordinates).await? {
         Ok(live) => live,
         Err(gone) => return Ok(Patched::Gone(gone)),
     };
@@ -102,23 +102,23 @@ pub(crate) async fn send(
         // A patch cannot change the uid of a new object of the same name: 422, or 409 from some servers. A 404 may be
         // about something else.
         Err(err @ (ApiError::Invalid(_) | ApiError::Conflict(_) | ApiError::NotFound(_))) => {
-            gone(ctx, resource, object).await.map(Patched::Gone).ok_or(err)
+            absence_proof(ctx, resource, object).await.map(Patched::Gone).ok_or(err)
         }
         Err(err) => Err(err),
     }
 }
 
 /// Checks if an object is gone; `None` also if that is unknown.
-async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Gone> {
+async fn absence_proof(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Gone> {
     let live = ctx.requests.get_metadata(resource, &object.namespace, &object.name).await;
-    match weigh(resource, object, live) {
-        Ok(Standing::Gone(gone)) => Some(gone),
+    match evaluate_read(resource, object, live) {
+        Ok(OwnerState::Gone(gone)) => Some(gone),
         _ => None,
     }
 }
 
 /// The object's metadata from a live read, with all its fields.
-async fn live(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Result<Result<Value, Gone>, ApiError> {
+async fn read_live(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Result<Result<Value, Gone>, ApiError> {
     let bytes = match ctx.requests.get_raw_metadata(resource, &object.namespace, &object.name).await {
         Ok(bytes) => bytes,
         Err(err) => return Gone::not_found(resource, object, &err).map(Err).ok_or(err),

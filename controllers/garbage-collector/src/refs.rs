@@ -23,21 +23,21 @@ pub(crate) fn detach_live(live: &Value, owners: &[Uid]) -> Option<Value> {
     let named = references(live);
     let keep = |it: &&Value| !owners.iter().any(|owner| it["uid"].as_str() == Some(owner.to_string().as_str()));
     let kept: Vec<&Value> = named.iter().filter(keep).collect();
-    (kept.len() < named.len()).then(|| whole(live, kept.into_iter().cloned().collect()))
+    (kept.len() < named.len()).then(|| full_list_patch(live, kept.into_iter().cloned().collect()))
 }
 
 /// Clears blockOwnerDeletion on all references. The patch is valid only for the judged resourceVersion, so that the
 /// DELETE after it does not miss an owner that was added since.
 pub(crate) fn unblock(object: &Meta) -> Value {
     let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
-    let freed = blocking.map(|it| {
+    let unblocked = blocking.map(|it| {
         json!({
             "apiVersion": &*it.api_version, "kind": &*it.kind, "name": &*it.name, "uid": it.uid, "controller": it.controller,
             "blockOwnerDeletion": false,
         })
     });
-    let freed: Vec<Value> = freed.collect();
-    json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "ownerReferences": freed } })
+    let unblocked: Vec<Value> = unblocked.collect();
+    json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "ownerReferences": unblocked } })
 }
 
 /// The same for the object of a live read.
@@ -48,7 +48,7 @@ pub(crate) fn unblock_live(live: &Value) -> Value {
             reference.insert("blockOwnerDeletion".to_owned(), Value::Bool(false));
         }
     }
-    whole(live, references)
+    full_list_patch(live, references)
 }
 
 /// Sets exactly these finalizers.
@@ -59,7 +59,7 @@ pub(crate) fn finalizers<'a>(object: &Meta, left: impl Iterator<Item = &'a str>)
 }
 
 /// A merge patch replaces the whole list, so it contains all remaining references, or null for none.
-fn whole(live: &Value, references: Vec<Value>) -> Value {
+fn full_list_patch(live: &Value, references: Vec<Value>) -> Value {
     let metadata = &live["metadata"];
     let mut body = Map::new();
     body.insert("uid".to_owned(), metadata["uid"].clone());

@@ -7,10 +7,10 @@ use api::{Meta, Resource, Status};
 use client::{Api, ApiError, DeleteOptions, Patch, Written};
 use clock::Clock;
 
-use crate::late_types::{LateTypes, MOMENT, PutOff};
+use crate::late_types::{LATE_AFTER, LateTypes, Postponed};
 
 /// Marks an error of this file, to distinguish it from errors of the server.
-const ANSWERS_LATE: &str = "AnswersLate";
+const LATE_TYPE: &str = "AnswersLate";
 
 pub(crate) struct Requests {
     api: Api,
@@ -58,37 +58,37 @@ impl Requests {
 
     /// Waits for a read of another worker. The wait may be cancelled.
     pub(crate) async fn read<T>(&self, of: &Resource, answer: impl Future<Output = T>) -> Result<T, ApiError> {
-        let limited = self.late.limit(of, self.moment(), answer).await;
-        limited.map_err(|(PutOff::NotSent(wait) | PutOff::GivenUp(wait))| put_off_for(of, wait))
+        let limited = self.late.limit(of, self.late_after(), answer).await;
+        limited.map_err(|(Postponed::NotSent(wait) | Postponed::Cancelled(wait))| postponed_error(of, wait))
     }
 
     async fn write<T>(&self, of: &Resource, answer: impl Future<Output = T>) -> Result<T, ApiError> {
-        self.late.limit(of, self.moment(), answer).await.map_err(|put_off| match put_off {
-            PutOff::NotSent(wait) => put_off_for(of, wait),
-            PutOff::GivenUp(_) => {
-                ApiError::unknown(format!("no answer within {MOMENT:?}, and enough workers wait for {of}"))
+        self.late.limit(of, self.late_after(), answer).await.map_err(|postponed| match postponed {
+            Postponed::NotSent(wait) => postponed_error(of, wait),
+            Postponed::Cancelled(_) => {
+                ApiError::unknown(format!("no answer within {LATE_AFTER:?}, and enough workers wait for {of}"))
             }
         })
     }
 
     /// Adds the wait for our own rate limiter, because it is not caused by the type.
-    fn moment(&self) -> Duration {
-        MOMENT.saturating_add(self.api.budget_wait(self.clock.now()))
+    fn late_after(&self) -> Duration {
+        LATE_AFTER.saturating_add(self.api.budget_wait(self.clock.now()))
     }
 }
 
-fn put_off_for(of: &Resource, wait: Duration) -> ApiError {
+fn postponed_error(of: &Resource, wait: Duration) -> ApiError {
     let message = format!("{of} answers late, and enough workers wait for it");
-    let status = Status { code: 429, reason: ANSWERS_LATE.to_owned(), message, ..Status::default() };
+    let status = Status { code: 429, reason: LATE_TYPE.to_owned(), message, ..Status::default() };
     ApiError::Busy { after: Some(wait), status: Box::new(status) }
 }
 
 /// The retry delay, if the only reason of the error is a type that responds late.
-pub(crate) fn put_off(err: &(dyn Error + 'static)) -> Option<Duration> {
+pub(crate) fn postponed_for(err: &(dyn Error + 'static)) -> Option<Duration> {
     let mut cause = Some(err);
     while let Some(err) = cause {
         if let Some(ApiError::Busy { after, status }) = err.downcast_ref()
-            && status.reason == ANSWERS_LATE
+            && status.reason == LATE_TYPE
         {
             return *after;
         }

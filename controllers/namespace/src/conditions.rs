@@ -25,24 +25,24 @@ pub(crate) struct Findings {
     /// Some content could not be counted.
     pub(crate) uncounted: bool,
     /// A response came too late.
-    pub(crate) late: bool,
+    pub(crate) any_late: bool,
     /// The pass ended before it had asked a kind that responds in time.
-    pub(crate) unasked: bool,
+    pub(crate) any_skipped: bool,
 }
 
 impl Findings {
     /// Starts with the errors of discovery.
-    pub(crate) fn of(discovery: &Discovery) -> Self {
+    pub(crate) fn from_discovery(discovery: &Discovery) -> Self {
         Self { discovery: discovery.failure(), unparsable: discovery.parse_failure(), ..Self::default() }
     }
 
     /// The findings of a pass that failed in discovery.
-    pub(crate) fn without_discovery(why: &str) -> Self {
+    pub(crate) fn failed_discovery(why: &str) -> Self {
         Self { discovery: Some(why.to_owned()), ..Self::default() }
     }
 
     /// Adds the remaining objects of one kind.
-    pub(crate) fn remain(&mut self, kind: &Resource, remains: &Remains) {
+    pub(crate) fn add_remaining(&mut self, kind: &Resource, remains: &Remains) {
         if remains.count == 0 {
             return;
         }
@@ -53,7 +53,7 @@ impl Findings {
     }
 
     /// True if some content is known to remain.
-    pub(crate) fn something_remains(&self) -> bool {
+    pub(crate) fn has_remaining(&self) -> bool {
         !self.remaining.is_empty()
     }
 
@@ -65,7 +65,7 @@ impl Findings {
     }
 
     /// The five conditions in their fixed order.
-    fn verdicts(&self) -> [Verdict; 5] {
+    fn condition_states(&self) -> [ConditionState; 5] {
         let errors = sorted(&self.errors);
         let content = (!errors.is_empty())
             .then(|| format!("Failed to delete all resource types, {} remaining: {}", errors.len(), errors.join(", ")));
@@ -79,35 +79,35 @@ impl Findings {
             .then(|| format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", ")));
         let counted = !self.uncounted && self.discovery.is_none() && self.unparsable.is_none();
         [
-            Verdict {
+            ConditionState {
                 type_: "NamespaceDeletionDiscoveryFailure",
                 reason: "DiscoveryFailed",
                 otherwise: ("ResourcesDiscovered", "All resources successfully discovered"),
                 message: self.discovery.clone(),
                 is_known: true,
             },
-            Verdict {
+            ConditionState {
                 type_: "NamespaceDeletionGroupVersionParsingFailure",
                 reason: "GroupVersionParsingFailed",
                 otherwise: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
                 message: self.unparsable.clone(),
                 is_known: true,
             },
-            Verdict {
+            ConditionState {
                 type_: "NamespaceDeletionContentFailure",
                 reason: "ContentDeletionFailed",
                 otherwise: ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
                 message: content,
                 is_known: true,
             },
-            Verdict {
+            ConditionState {
                 type_: "NamespaceContentRemaining",
                 reason: "SomeResourcesRemain",
                 otherwise: ("ContentRemoved", "All content successfully removed"),
                 message: remaining,
                 is_known: counted,
             },
-            Verdict {
+            ConditionState {
                 type_: "NamespaceFinalizersRemaining",
                 reason: "SomeFinalizersRemain",
                 otherwise: ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
@@ -120,7 +120,7 @@ impl Findings {
 
 /// One condition. With a message it is true, for `reason`. Without one it is false, with the reason and message of
 /// `otherwise` if that is known.
-struct Verdict {
+struct ConditionState {
     type_: &'static str,
     reason: &'static str,
     otherwise: (&'static str, &'static str),
@@ -128,8 +128,8 @@ struct Verdict {
     is_known: bool,
 }
 
-impl Verdict {
-    fn at(self, now: i64) -> Condition {
+impl ConditionState {
+    fn into_condition(self, now: i64) -> Condition {
         let Self { type_, reason, otherwise, message, is_known } = self;
         let (status, reason, message) = match message {
             Some(message) => (ConditionStatus::True, reason, message),
@@ -146,8 +146,8 @@ impl Verdict {
 /// Conditions of other types stay. lastTransitionTime changes only with the status.
 pub(crate) fn update(present: &[Condition], findings: &Findings, now: i64) -> Option<Vec<Condition>> {
     let mut conditions = present.to_vec();
-    for verdict in findings.verdicts() {
-        let mut wanted = verdict.at(now);
+    for state in findings.condition_states() {
+        let mut wanted = state.into_condition(now);
         match conditions.iter_mut().find(|it| it.type_ == wanted.type_) {
             Some(known) => {
                 if known.status == wanted.status {

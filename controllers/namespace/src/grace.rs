@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Assumed for content that waits for its finalizers, because their duration is unknown.
-pub(crate) const FINALIZERS: u64 = 15;
+pub(crate) const FINALIZER_ESTIMATE: u64 = 15;
 
 /// Seconds until the grace period of the last pod ends; 0 if it has ended, or if no pod is being deleted.
 ///
@@ -15,7 +15,7 @@ pub(crate) fn remaining(latest_deletion: Option<i64>, now: i64) -> u64 {
 
 /// When to sync again if the content needs about `estimate` more seconds. This is an upper bound: the deletion of the
 /// last pod enqueues the namespace earlier.
-pub(crate) fn look_again(estimate: u64) -> Duration {
+pub(crate) fn retry_after(estimate: u64) -> Duration {
     Duration::from_secs(estimate / 2 + 1)
 }
 
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_is_read_from_the_pods_own_deletion() {
+    fn the_remaining_grace_period_follows_from_the_deletion_timestamp_of_the_pods() {
         let cases = [
             ("nothing is being deleted", None, 0),
             ("all of it is to come", Some(130), 30),
@@ -38,9 +38,9 @@ mod tests {
     }
 
     #[test]
-    fn half_the_estimate_and_a_second() {
-        for (estimate, want) in [(30, 16), (FINALIZERS, 8), (1, 1), (2, 2)] {
-            assert_eq!(look_again(estimate), Duration::from_secs(want), "{estimate}");
+    fn a_retry_waits_half_the_estimate_and_a_second() {
+        for (estimate, want) in [(30, 16), (FINALIZER_ESTIMATE, 8), (1, 1), (2, 2)] {
+            assert_eq!(retry_after(estimate), Duration::from_secs(want), "{estimate}");
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> 
 }
 
 /// True for kinds that protect pods. A pod that is admitted late must not run without them.
-pub(crate) fn shields_pods(kind: &Resource) -> bool {
+pub(crate) fn protects_pods(kind: &Resource) -> bool {
     kind.plural.ends_with("networkpolicies")
 }
 
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_namespaced_and_can_be_deleted_counts_in_the_first_version_that_can() {
+    fn only_namespaced_deletable_kinds_count_in_their_first_deletable_version() {
         let cluster = Served::new(Resource::cluster("", "v1", "nodes", "Node"), true, ["delete"]);
         let all = [
             served("", "v1", "bindings", &["create"]),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_not_listed_are_unknown_as_long_as_anybody_is_silent() {
+    fn pods_missing_from_discovery_are_unknown_while_a_group_fails() {
         let (there, other) = (served("", "v1", "pods", &["delete"]), served("a.io", "v1", "things", &["delete"]));
         let silent = discovery(std::slice::from_ref(&other), &["metrics.k8s.io/v1beta1"]);
         let without = discovery(std::slice::from_ref(&other), &[]);
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn network_policies_of_every_group_shield_pods() {
+    fn network_policies_of_every_group_protect_pods() {
         for (group, plural, want) in [
             ("networking.k8s.io", "networkpolicies", true),
             ("cilium.io", "ciliumnetworkpolicies", true),
             ("policy", "poddisruptionbudgets", false),
             ("", "configmaps", false),
         ] {
-            assert_eq!(shields_pods(&Resource::namespaced(group, "v1", plural, "Any")), want, "{plural}");
+            assert_eq!(protects_pods(&Resource::namespaced(group, "v1", plural, "Any")), want, "{plural}");
         }
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
 //! which are pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to wait), `conditions`
-//! (what the user sees); then the shared state: `emptiness`, `memory`, `turns`, `wake`.
+//! (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`, `pod_watches`.
 
 mod handlers;
 mod sweep;
@@ -24,10 +24,10 @@ mod grace;
 mod kinds;
 mod remains;
 
-mod emptiness;
-mod memory;
-mod turns;
-mod wake;
+mod cluster_lists;
+mod pod_watches;
+mod slow_limit;
+mod terminating;
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,9 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workqueue::Backoff;
 
-use crate::{emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
+use crate::{
+    cluster_lists::ClusterLists, pod_watches::PodWatches, slow_limit::SlowLimit, terminating::TerminatingNamespaces,
+};
 
 /// The canonical name of the controller.
 pub const NAME: &str = "namespace-controller";
@@ -92,21 +94,21 @@ pub fn start(builder: &mut Builder, options: Options) {
     let clock = builder.deps().clock.clone();
     let ctx = Arc::new(Ctx {
         api: builder.api(FACTOR),
-        memory: Memory::default(),
+        terminating: TerminatingNamespaces::default(),
         discoveries: Discoveries::new(clock.clone()),
-        emptiness: Emptiness::new(clock.clone()),
-        wake: Wake::new(builder.deps().informers.clone(), queue.clone()),
-        turns: Turns::new((workers / 2).max(1)),
+        cluster_lists: ClusterLists::new(clock.clone()),
+        pod_watches: PodWatches::new(builder.deps().informers.clone(), queue.clone()),
+        slow_limit: SlowLimit::new((workers / 2).max(1)),
         rng: Mutex::new(builder.rng("conflicts")),
         stopping: builder.deps().stopping.clone(),
         clock,
     });
     let fed = ctx.clone();
-    builder.on_every_change(&namespaces, move |change| handlers::remember(&fed, change));
+    builder.on_every_change(&namespaces, move |change| handlers::record(&fed, change));
     let woken = (ctx.clone(), queue.clone());
     builder.on_change(&namespaces, Some(resync), move |change, lane| {
         let (ctx, queue) = &woken;
-        handlers::wake(ctx, queue, change, lane);
+        handlers::enqueue(ctx, queue, change, lane);
     });
     builder.workers(&queue, workers, move |name: Atom| {
         let ctx = ctx.clone();
@@ -118,27 +120,27 @@ pub fn start(builder: &mut Builder, options: Options) {
 struct Ctx {
     api: Api,
     clock: Clock,
-    memory: Memory,
+    terminating: TerminatingNamespaces,
     discoveries: Discoveries,
-    emptiness: Emptiness,
-    wake: Wake,
+    cluster_lists: ClusterLists,
+    pod_watches: PodWatches,
     /// Limits slow namespaces to half of the workers.
-    turns: Turns,
+    slow_limit: SlowLimit,
     rng: Mutex<fastrand::Rng>,
     /// Cancelled when the manager stops: a pass then ends before its next request.
     stopping: CancellationToken,
 }
 
 impl Ctx {
-    /// Forgets a deleted namespace, and the shared state with the last one.
-    fn forget(&self, namespace: &MetaRef<'_>) {
-        let was_last = self.memory.forget(namespace.uid);
-        // Remove from the memory first: a sync that starts to wait for pods checks the memory after it was added to the
+    /// Removes the state of a deleted namespace, and the shared state with the last one.
+    fn remove(&self, namespace: &MetaRef<'_>) {
+        let was_last = self.terminating.remove(namespace.uid);
+        // Remove it from `terminating` first: a sync that starts to wait for pods checks that after it was added to the
         // waiting list.
-        self.wake.forget(&Atom::from(namespace.name));
+        self.pod_watches.remove(&Atom::from(namespace.name));
         if was_last {
             self.discoveries.forget();
-            self.emptiness.forget();
+            self.cluster_lists.clear();
         }
     }
 }

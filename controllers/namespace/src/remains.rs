@@ -32,14 +32,14 @@ pub(crate) enum Judgement {
     /// No object remains.
     Gone,
     /// They should be gone in about this many seconds without another request.
-    Goes(u64),
+    Pending(u64),
     /// They should be gone already.
     Stuck(String),
 }
 
 impl Remains {
     /// Counts one object at the wall time `now`.
-    pub(crate) fn note(&mut self, meta: &Meta, now: i64) {
+    pub(crate) fn add(&mut self, meta: &Meta, now: i64) {
         self.count += 1;
         for finalizer in &*meta.finalizers {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
@@ -60,9 +60,9 @@ impl Remains {
         if self.count == 0 {
             Judgement::Gone
         } else if grace > 0 {
-            Judgement::Goes(grace)
+            Judgement::Pending(grace)
         } else if !self.finalizers.is_empty() {
-            Judgement::Goes(grace::FINALIZERS)
+            Judgement::Pending(grace::FINALIZER_ESTIMATE)
         } else {
             let Resource { group, version, plural, .. } = kind;
             let gvr = format!("{group}/{version}, Resource={plural}");
@@ -84,7 +84,7 @@ mod tests {
 
     fn of(objects: &[Meta]) -> Remains {
         let mut remains = Remains::default();
-        objects.iter().for_each(|it| remains.note(it, NOW));
+        objects.iter().for_each(|it| remains.add(it, NOW));
         remains
     }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_to_go_is_asked_again_while_it_waits_for_the_garbage_collector_or_is_overdue() {
+    fn a_terminating_object_is_deleted_again_while_it_waits_for_the_garbage_collector_or_is_overdue() {
         for (finalizers, deletion, want) in [
             (&[][..], None, true),
             (&["x"], None, true),
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_should_be_gone_is_told_from_what_goes_by_itself() {
+    fn overdue_objects_are_stuck_and_others_pending() {
         let stuck = "unexpected items still remain in namespace: ns for gvr: /v1, Resource=pods";
         let cases = [
             ("nothing is left", of(&[]), 0, Judgement::Gone),
             ("nothing is left of what had grace", of(&[]), 30, Judgement::Gone),
-            ("grace runs", of(&[object(&[], Some(30))]), 30, Judgement::Goes(30)),
-            ("grace runs, and a finalizer holds it too", of(&[object(&["a"], Some(30))]), 30, Judgement::Goes(30)),
-            ("grace is over, a finalizer holds it", of(&[object(&["a"], Some(3))]), 0, Judgement::Goes(15)),
+            ("grace runs", of(&[object(&[], Some(30))]), 30, Judgement::Pending(30)),
+            ("grace runs, and a finalizer holds it too", of(&[object(&["a"], Some(30))]), 30, Judgement::Pending(30)),
+            ("grace is over, a finalizer holds it", of(&[object(&["a"], Some(3))]), 0, Judgement::Pending(15)),
             ("nothing holds it", of(&[object(&[], Some(3))]), 0, Judgement::Stuck(stuck.to_owned())),
             ("it came after the deletion", of(&[object(&[], None)]), 0, Judgement::Stuck(stuck.to_owned())),
         ];

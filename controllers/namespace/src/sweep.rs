@@ -13,19 +13,19 @@ use crate::{
     conditions::Findings,
     grace,
     kinds::{self, Pods},
-    memory::Turn,
     remains::{Judgement, Remains, Target},
+    terminating::KindRequest,
 };
 
 /// Kinds processed at a time. Ten workers then use fewer streams than an API server allows on a connection (100).
-const KINDS: usize = 8;
+const CONCURRENT_KINDS: usize = 8;
 /// The time limit of a kind. A kind that exceeds it is last in the next pass and then gets the remaining time of that
 /// pass.
-const ANSWER: Duration = Duration::from_secs(10);
+const KIND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Objects of one kind deleted at a time if the kind has no deletecollection.
-const OBJECTS: usize = 4;
+const CONCURRENT_DELETES: usize = 4;
 /// Page size of a list that is read to its end.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// One pass and its limits.
 pub(crate) struct Sweep<'a> {
@@ -43,7 +43,7 @@ pub(crate) struct Sweep<'a> {
 
 /// The result of a pass.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
+pub(crate) struct SweepResult {
     pub(crate) findings: Findings,
     /// Pods remain, and everything else waits for them.
     pub(crate) pods_remain: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Swept {
 
 /// What remains of one kind.
 #[derive(Debug, Default)]
-struct Left {
+struct KindResult {
     remains: Remains,
     /// Seconds until it may be gone.
     estimate: u64,
@@ -61,10 +61,10 @@ struct Left {
     /// It did not respond in time.
     late: bool,
     /// It was not asked, though it was not late before.
-    unasked: bool,
+    skipped: bool,
 }
 
-impl Left {
+impl KindResult {
     /// The result if it is unknown what remains.
     fn failed(error: String) -> Self {
         Self { error: Some(error), uncounted: true, ..Self::default() }
@@ -76,11 +76,11 @@ impl Left {
     }
 
     /// True if something remains or may remain, so the next step must wait.
-    fn stops(&self) -> bool {
+    fn must_wait(&self) -> bool {
         self.remains.count > 0 || self.error.is_some()
     }
 
-    fn late(kind: &Resource) -> Self {
+    fn timed_out(kind: &Resource) -> Self {
         Self { late: true, ..Self::failed(format!("{kind}: not answered in time")) }
     }
 }
@@ -88,159 +88,161 @@ impl Left {
 impl Sweep<'_> {
     /// Deletes what can be deleted and returns what remains. A kind that fails does not stop the others. Only pods do:
     /// while a pod remains, the objects that protect it or that it uses must stay.
-    pub(crate) async fn run(&self) -> Swept {
+    pub(crate) async fn run(&self) -> SweepResult {
         let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
         let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
-            let findings = Findings::without_discovery("discovery was not answered in time");
-            return Swept { findings, pods_remain: false };
+            let findings = Findings::failed_discovery("discovery was not answered in time");
+            return SweepResult { findings, pods_remain: false };
         };
-        let mut findings = Findings::of(&discovery);
+        let mut findings = Findings::from_discovery(&discovery);
         let kinds = kinds::kinds(&discovery);
         if discovery.is_whole() {
             let served = kinds.iter().map(|it| &it.resource).collect();
-            self.ctx.memory.retain_kinds(self.uid, &served);
-            self.ctx.emptiness.retain_kinds(&served);
+            self.ctx.terminating.retain_kinds(self.uid, &served);
+            self.ctx.cluster_lists.retain_kinds(&served);
         }
         match kinds::pods(&discovery, &kinds) {
-            Pods::Unknown => return Swept { findings, pods_remain: false },
+            Pods::Unknown => return SweepResult { findings, pods_remain: false },
             Pods::NotServed => {}
             Pods::Served(pods) => {
-                let left = self.empty(pods).await;
-                let pods_remain = left.remains.count > 0;
-                let stops = left.stops();
-                left.tell(&pods.resource, &mut findings);
-                if stops {
+                let result = self.delete_kind(pods).await;
+                let pods_remain = result.remains.count > 0;
+                let must_wait = result.must_wait();
+                result.add_to(&pods.resource, &mut findings);
+                if must_wait {
                     findings.uncounted = true;
-                    return Swept { findings, pods_remain };
+                    return SweepResult { findings, pods_remain };
                 }
             }
         }
-        if self.early && (!discovery.is_whole() || self.pods_are_shielded(&kinds, &mut findings).await) {
+        if self.early && (!discovery.is_whole() || self.has_pod_protection(&kinds, &mut findings).await) {
             findings.uncounted = true;
-            return Swept { findings, pods_remain: false };
+            return SweepResult { findings, pods_remain: false };
         }
         // An early pass must not delete kinds that protect pods, also not objects created since the count.
-        let follows = |it: &&&Served| !(is_pods(&it.resource) || self.early && kinds::shields_pods(&it.resource));
-        let mut others: Vec<&Served> = kinds.iter().filter(follows).copied().collect();
+        let is_next = |it: &&&Served| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
+        let mut others: Vec<&Served> = kinds.iter().filter(is_next).copied().collect();
         // Kinds that were late come last, so they delay only each other. Of the others the one with the oldest request
         // is first, because a slow pass may end before it has asked all.
-        others.sort_by_key(|it| self.ctx.memory.last_turn(self.uid, &it.resource));
-        let all = others.iter().map(|kind| async move { (kind, self.empty(kind).await) });
+        others.sort_by_key(|it| self.ctx.terminating.last_request(self.uid, &it.resource));
+        let all = others.iter().map(|kind| async move { (kind, self.delete_kind(kind).await) });
         let all: Vec<_> = all.collect();
-        let mut all = stream::iter(all).buffer_unordered(KINDS);
-        while let Some((kind, left)) = all.next().await {
-            left.tell(&kind.resource, &mut findings);
+        let mut all = stream::iter(all).buffer_unordered(CONCURRENT_KINDS);
+        while let Some((kind, result)) = all.next().await {
+            result.add_to(&kind.resource, &mut findings);
         }
-        Swept { findings, pods_remain: false }
+        SweepResult { findings, pods_remain: false }
     }
 
     /// True unless it is proved that no object that protects pods remains. Such an object may be deleted together with
     /// any owner of it, so everything stays until no API server admits pods any more.
-    async fn pods_are_shielded(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
-        let shields = kinds.iter().filter(|it| kinds::shields_pods(&it.resource));
-        let all = shields.map(|kind| async move { (kind, self.in_time(kind, self.count(kind)).await) });
-        let mut shielded = false;
-        for (kind, left) in future::join_all(all).await {
-            shielded |= left.stops();
-            left.tell(&kind.resource, findings);
+    async fn has_pod_protection(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
+        let shields = kinds.iter().filter(|it| kinds::protects_pods(&it.resource));
+        let all = shields.map(|kind| async move { (kind, self.with_time_limit(kind, self.count(kind)).await) });
+        let mut is_protected = false;
+        for (kind, result) in future::join_all(all).await {
+            is_protected |= result.must_wait();
+            result.add_to(&kind.resource, findings);
         }
-        shielded
+        is_protected
     }
 
     /// Counts what remains of a kind without deleting.
-    async fn count(&self, kind: &Served) -> Left {
+    async fn count(&self, kind: &Served) -> KindResult {
         if self.is_absent(kind).await {
-            return Left::default();
+            return KindResult::default();
         }
-        match self.look(kind).await {
-            Ok(Some(remains)) => Left { remains, ..Left::default() },
+        match self.list_remaining(kind).await {
+            Ok(Some(remains)) => KindResult { remains, ..KindResult::default() },
             // Another API server may serve the kind already.
-            Ok(None) => Left::failed(format!("{}: not found", kind.resource)),
-            Err(error) => Left::failed(error),
+            Ok(None) => KindResult::failed(format!("{}: not found", kind.resource)),
+            Err(error) => KindResult::failed(error),
         }
     }
 
     /// Deletes all objects of one kind, unless it is already proved empty.
-    async fn empty(&self, kind: &Served) -> Left {
-        let work = async { if self.is_absent(kind).await { Left::default() } else { self.clear(kind).await } };
-        self.in_time(kind, work).await
+    async fn delete_kind(&self, kind: &Served) -> KindResult {
+        let work =
+            async { if self.is_absent(kind).await { KindResult::default() } else { self.delete_and_list(kind).await } };
+        self.with_time_limit(kind, work).await
     }
 
     /// Limits the time of `work` on one kind, and records whether it was late.
-    async fn in_time(&self, kind: &Served, work: impl Future<Output = Left>) -> Left {
-        let Ctx { memory, clock, .. } = self.ctx;
+    async fn with_time_limit(&self, kind: &Served, work: impl Future<Output = KindResult>) -> KindResult {
+        let Ctx { terminating, clock, .. } = self.ctx;
         let kind = &kind.resource;
         let begun = clock.now();
-        if memory.is_empty_since(self.uid, kind, self.since) {
-            memory.record_turn(self.uid, kind, Turn { late: false, begun });
-            return Left::default();
+        if terminating.is_empty_since(self.uid, kind, self.since) {
+            terminating.record_request(self.uid, kind, KindRequest { late: false, begun });
+            return KindResult::default();
         }
-        if let Err(err) = self.goes_on() {
-            return Left::failed(err.to_string());
+        if let Err(err) = self.check_not_stopping() {
+            return KindResult::failed(err.to_string());
         }
-        let was_late = memory.last_turn(self.uid, kind).is_some_and(|it| it.late);
-        let limit = if was_late { self.deadline } else { self.deadline.min(begun + ANSWER) };
+        let was_late = terminating.last_request(self.uid, kind).is_some_and(|it| it.late);
+        let limit = if was_late { self.deadline } else { self.deadline.min(begun + KIND_TIMEOUT) };
         if begun >= limit {
-            return Left { unasked: !was_late, ..Left::late(kind) };
+            return KindResult { skipped: !was_late, ..KindResult::timed_out(kind) };
         }
-        let left = tokio::time::timeout_at(limit, work).await;
-        let late = clock.now() >= begun + ANSWER;
-        memory.record_turn(self.uid, kind, Turn { late, begun });
-        left.map_or_else(|_| Left::late(kind), |left| Left { late, ..left })
+        let result = tokio::time::timeout_at(limit, work).await;
+        let late = clock.now() >= begun + KIND_TIMEOUT;
+        terminating.record_request(self.uid, kind, KindRequest { late, begun });
+        result.map_or_else(|_| KindResult::timed_out(kind), |result| KindResult { late, ..result })
     }
 
     /// Checked before each of a series of requests: a stop waits only for requests in flight.
-    fn goes_on(&self) -> Result<(), ApiError> {
+    fn check_not_stopping(&self) -> Result<(), ApiError> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
     async fn is_absent(&self, kind: &Served) -> bool {
-        let Ctx { api, memory, emptiness, .. } = self.ctx;
-        kind.offers("list") && emptiness.is_absent(api, &kind.resource, self.namespace, self.since, memory.len()).await
+        let Ctx { api, terminating, cluster_lists, .. } = self.ctx;
+        kind.offers("list")
+            && cluster_lists.is_absent(api, &kind.resource, self.namespace, self.since, terminating.len()).await
     }
 
     /// Requests the deletion of all objects of a kind, then lists what remains.
-    async fn clear(&self, kind: &Served) -> Left {
-        let Ctx { memory, .. } = self.ctx;
-        if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
-            match self.look(kind).await {
+    async fn delete_and_list(&self, kind: &Served) -> KindResult {
+        let Ctx { terminating, .. } = self.ctx;
+        if kind.offers("list") && terminating.has_requested_delete(self.uid, &kind.resource) {
+            match self.list_remaining(kind).await {
                 // Another request would change nothing.
                 Ok(Some(remains)) if remains.to_delete.is_empty() => return self.judge(kind, remains),
                 Ok(_) => {}
-                Err(error) => return Left::failed(error),
+                Err(error) => return KindResult::failed(error),
             }
         }
-        if !memory.holds(self.uid) {
+        if !terminating.contains(self.uid) {
             // The namespace was observed deleted. A namespace of its name is now another one.
-            return Left::default();
+            return KindResult::default();
         }
         let deleted = self.delete(kind).await;
         if deleted.is_ok() {
-            memory.asks(self.uid, &kind.resource);
+            terminating.record_delete_request(self.uid, &kind.resource);
         }
         // List also after a failure, so that the conditions show what remains.
-        match (deleted, self.look(kind).await) {
+        match (deleted, self.list_remaining(kind).await) {
             (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
             // A starting server answers 404 for its kinds. Everything waits for pods, so a 404 must not count as "no
             // pods".
-            (Ok(()), Ok(None)) if is_pods(&kind.resource) => Left::failed("pods: not found".to_owned()),
+            (Ok(()), Ok(None)) if is_pods(&kind.resource) => KindResult::failed("pods: not found".to_owned()),
             // A kind that can be neither listed nor deleted as a collection is assumed to be gone.
-            (Ok(()), Ok(None)) => Left::default(),
-            (Ok(()), Err(error)) => Left::failed(error),
+            (Ok(()), Ok(None)) => KindResult::default(),
+            (Ok(()), Err(error)) => KindResult::failed(error),
             (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
-            (Err(error), Ok(Some(remains))) => Left::stuck(remains, error),
-            (Err(error), _) => Left::failed(error),
+            (Err(error), Ok(Some(remains))) => KindResult::stuck(remains, error),
+            (Err(error), _) => KindResult::failed(error),
         }
     }
 
-    fn judge(&self, kind: &Served, remains: Remains) -> Left {
+    fn judge(&self, kind: &Served, remains: Remains) -> KindResult {
         let now = self.ctx.clock.wall().as_second();
         // Only pods have a grace period. For other kinds deletionTimestamp is the time of the request.
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
         match remains.judge(&kind.resource, self.namespace, grace) {
-            Judgement::Gone => Left::default(),
-            Judgement::Goes(estimate) => Left { remains, estimate, ..Left::default() },
-            Judgement::Stuck(error) => Left::stuck(remains, error),
+            Judgement::Gone => KindResult::default(),
+            Judgement::Pending(estimate) => KindResult { remains, estimate, ..KindResult::default() },
+            Judgement::Stuck(error) => KindResult::stuck(remains, error),
         }
     }
 
@@ -249,7 +251,7 @@ impl Sweep<'_> {
     /// The propagation is always background, because the default of some kinds would orphan their dependents.
     async fn delete(&self, kind: &Served) -> Result<(), String> {
         let Ctx { api, .. } = self.ctx;
-        self.goes_on().map_err(|err| err.to_string())?;
+        self.check_not_stopping().map_err(|err| err.to_string())?;
         if kind.offers("deletecollection") {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
@@ -258,9 +260,9 @@ impl Sweep<'_> {
                 Err(err) => return Err(format!("{}: {err}", kind.resource)),
             }
         }
-        let Some(remains) = self.look(kind).await? else { return Ok(()) };
-        for some in remains.to_delete.chunks(OBJECTS) {
-            self.goes_on().map_err(|err| err.to_string())?;
+        let Some(remains) = self.list_remaining(kind).await? else { return Ok(()) };
+        for some in remains.to_delete.chunks(CONCURRENT_DELETES) {
+            self.check_not_stopping().map_err(|err| err.to_string())?;
             // Wait for all responses, also if one of the requests failed.
             let answers = future::join_all(some.iter().map(|it| self.delete_one(&kind.resource, it))).await;
             answers.into_iter().collect::<Result<(), _>>()?;
@@ -281,20 +283,20 @@ impl Sweep<'_> {
     }
 
     /// Lists what remains of a kind; `None` if the kind has no list. An empty list is recorded.
-    async fn look(&self, kind: &Served) -> Result<Option<Remains>, String> {
+    async fn list_remaining(&self, kind: &Served) -> Result<Option<Remains>, String> {
         if !kind.offers("list") {
             return Ok(None);
         }
         let at = self.ctx.clock.now();
-        let listed = match self.list(&kind.resource, PAGE).await {
+        let listed = match self.list_pages(&kind.resource, PAGE_SIZE).await {
             // The resourceVersion of the pages expired: list everything in one page.
-            Err(ApiError::Gone(_)) => self.list(&kind.resource, 0).await,
+            Err(ApiError::Gone(_)) => self.list_pages(&kind.resource, 0).await,
             listed => listed,
         };
         match listed {
             Ok(remains) => {
                 if remains.count == 0 {
-                    self.ctx.memory.shows_empty(self.uid, &kind.resource, at);
+                    self.ctx.terminating.record_empty(self.uid, &kind.resource, at);
                 }
                 Ok(Some(remains))
             }
@@ -303,14 +305,14 @@ impl Sweep<'_> {
         }
     }
 
-    async fn list(&self, kind: &Resource, limit: u32) -> Result<Remains, ApiError> {
+    async fn list_pages(&self, kind: &Resource, limit: u32) -> Result<Remains, ApiError> {
         let mut remains = Remains::default();
         let mut options = ListOptions { limit, ..ListOptions::default() };
         loop {
-            self.goes_on()?;
+            self.check_not_stopping()?;
             let page = self.ctx.api.list_metadata(kind, Some(self.namespace), &options).await?;
             let now = self.ctx.clock.wall().as_second();
-            page.items.iter().for_each(|it| remains.note(meta_of(it), now));
+            page.items.iter().for_each(|it| remains.add(meta_of(it), now));
             if page.next.is_empty() {
                 return Ok(remains);
             }
@@ -319,13 +321,13 @@ impl Sweep<'_> {
     }
 }
 
-impl Left {
-    fn tell(self, kind: &Resource, findings: &mut Findings) {
-        let Self { remains, estimate, error, uncounted, late, unasked } = self;
-        findings.remain(kind, &remains);
+impl KindResult {
+    fn add_to(self, kind: &Resource, findings: &mut Findings) {
+        let Self { remains, estimate, error, uncounted, late, skipped } = self;
+        findings.add_remaining(kind, &remains);
         findings.uncounted |= uncounted;
-        findings.late |= late;
-        findings.unasked |= unasked;
+        findings.any_late |= late;
+        findings.any_skipped |= skipped;
         findings.estimate = findings.estimate.max(estimate);
         findings.errors.extend(error);
     }

@@ -11,21 +11,21 @@ use crate::{
     Ctx,
     conditions::{self, Findings},
     grace,
-    memory::{PassEnd, Slow, Story},
-    sweep::{Sweep, Swept},
-    turns::TURN,
+    slow_limit::RETRY_AFTER,
+    sweep::{Sweep, SweepResult},
+    terminating::{PassEnd, SlowPasses, Summary},
 };
 
 /// The entry of `spec.finalizers` that this controller removes.
 const TOKEN: &str = "kubernetes";
 /// How long one pass may use a worker.
-const PASS: Duration = Duration::from_secs(30);
+const PASS_LIMIT: Duration = Duration::from_secs(30);
 /// The limit for a namespace whose last pass was slow. Only half of the workers run such passes at a time. It is longer
 /// than the longest request, so that a large collection makes progress.
-const SLOW_PASS: Duration = Duration::from_secs(75);
+const SLOW_PASS_LIMIT: Duration = Duration::from_secs(75);
 /// A pass proves nothing for the next one. So each pass that ended before it had asked all kinds lengthens the next by
-/// [`SLOW_PASS`], up to this many times.
-const LONGEST_PASS: u32 = 8;
+/// [`SLOW_PASS_LIMIT`], up to this many times.
+const MAX_PASS_FACTOR: u32 = 8;
 /// After this many conflicts another client writes the namespace all the time, so the key backs off.
 const ATTEMPTS: u32 = 5;
 /// The pause before the second attempt. It doubles with each further attempt, and half of it is random.
@@ -59,60 +59,62 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     let uid = namespace.meta.uid.clone();
     // Our own watch does not show it terminating yet, and its event will enqueue it; or the watch has shown its
     // deletion.
-    let Some(schedule) = ctx.memory.schedule(&uid) else { return Ok(Outcome::Done) };
+    let Some(schedule) = ctx.terminating.schedule(&uid) else { return Ok(Outcome::Done) };
     let now = ctx.clock.now();
     if now < schedule.begin {
         return Ok(Outcome::After(schedule.begin - now));
     }
-    let Some((namespace, written)) = settle(ctx, namespace, None, Step::Phase).await? else { return Ok(Outcome::Done) };
-    if Step::Finalize.is_done(&namespace) {
+    let Some((namespace, written)) = write_if_needed(ctx, namespace, None, NamespaceWrite::Phase).await? else {
+        return Ok(Outcome::Done);
+    };
+    if NamespaceWrite::Finalize.is_done(&namespace) {
         return Ok(Outcome::Done);
     }
 
     // A slow namespace must not block others: slow ones share half of the workers and pause between passes. That is
     // neither a success nor a failure, so their back-off does not change.
-    let slow = ctx.memory.slow(&uid);
-    let _turn = match slow {
+    let slow = ctx.terminating.slow_passes(&uid);
+    let _permit = match slow {
         None => None,
-        Some(Slow { rests_until, .. }) if now < rests_until => return Ok(Outcome::Parked(rests_until - now)),
-        Some(_) => match ctx.turns.take(&uid, now) {
-            Some(turn) => Some(turn),
-            None => return Ok(Outcome::Parked(TURN)),
+        Some(SlowPasses { paused_until, .. }) if now < paused_until => return Ok(Outcome::Parked(paused_until - now)),
+        Some(_) => match ctx.slow_limit.try_acquire(&uid, now) {
+            Some(permit) => Some(permit),
+            None => return Ok(Outcome::Parked(RETRY_AFTER)),
         },
     };
-    ctx.memory.begins_pass(&uid);
+    ctx.terminating.begin_pass(&uid);
     // Whether the namespace may be finalized must be decided before its content is listed, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
-    let deadline = now + slow.map_or(PASS, |it| SLOW_PASS * it.cut.clamp(1, LONGEST_PASS));
+    let deadline = now + slow.map_or(PASS_LIMIT, |it| SLOW_PASS_LIMIT * it.cut.clamp(1, MAX_PASS_FACTOR));
     let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline };
-    let Swept { findings, pods_remain } = sweep.run().await;
+    let SweepResult { findings, pods_remain } = sweep.run().await;
     let ended = ctx.clock.now();
     let end = match ended.saturating_duration_since(now) {
-        _ if findings.unasked => PassEnd::Cut,
-        took if findings.late || took >= PASS => PassEnd::Slow,
+        _ if findings.any_skipped => PassEnd::Cut,
+        took if findings.any_late || took >= PASS_LIMIT => PassEnd::Slow,
         _ => PassEnd::InTime,
     };
-    ctx.memory.end_pass(&uid, end, ended);
+    ctx.terminating.end_pass(&uid, end, ended);
     // A pass that was cut short has no result. The next leader starts again.
-    if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
+    if !ctx.terminating.contains(&uid) || ctx.stopping.is_cancelled() {
         return Ok(Outcome::Done);
     }
     if pods_remain {
-        ctx.wake.on_last_pod(name, || ctx.memory.holds(&uid));
+        ctx.pod_watches.enqueue_on_last_pod(name, || ctx.terminating.contains(&uid));
     } else {
-        ctx.wake.forget(name);
+        ctx.pod_watches.remove(name);
     }
 
-    let written = tell(ctx, &namespace, written, &findings).await?;
+    let written = write_conditions(ctx, &namespace, written, &findings).await?;
     let until_ready = early.then(|| schedule.ready.saturating_duration_since(ctx.clock.now()));
-    match verdict(&findings, until_ready) {
-        Verdict::Failed(why) => Err(SyncError::Content(why)),
-        Verdict::Wait(time) => Ok(Outcome::After(time)),
-        Verdict::Finalize => {
+    match after_pass(&findings, until_ready) {
+        AfterPass::Failed(why) => Err(SyncError::Content(why)),
+        AfterPass::Wait(time) => Ok(Outcome::After(time)),
+        AfterPass::Finalize => {
             // Read before the finalize request: our watch may show the deletion, which removes the entry, before the
             // response arrives.
-            let Story { passes, kinds } = ctx.memory.story(&uid);
-            if settle(ctx, namespace, written, Step::Finalize).await?.is_some() {
+            let Summary { passes, kinds } = ctx.terminating.summary(&uid);
+            if write_if_needed(ctx, namespace, written, NamespaceWrite::Finalize).await?.is_some() {
                 let took = ctx.clock.now().saturating_duration_since(schedule.begin);
                 tracing::info!(namespace = %name, %uid, passes, kinds, ?took, "Namespace has been deleted");
             }
@@ -123,7 +125,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
 
 /// What to do after a pass.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum AfterPass {
     /// Retry with back-off.
     Failed(String),
     /// Sync again after this time.
@@ -133,29 +135,29 @@ enum Verdict {
 }
 
 /// Decides what to do after a pass. For a pass that began too early to finalize, `until_ready` is the remaining delay.
-fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
+fn after_pass(findings: &Findings, until_ready: Option<Duration>) -> AfterPass {
     // While only pods in their grace period remain, a broken API group must not be retried fast.
     let waits = findings.estimate > 0 && findings.errors.is_empty();
     match findings.failure() {
-        _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
-        Some(why) => Verdict::Failed(why),
+        _ if waits => AfterPass::Wait(grace::retry_after(findings.estimate)),
+        Some(why) => AfterPass::Failed(why),
         None => match until_ready {
             // Network policies remain, and everything else waits with them.
-            Some(time) => Verdict::Wait(time),
-            None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
-            None => Verdict::Finalize,
+            Some(time) => AfterPass::Wait(time),
+            None if findings.has_remaining() => AfterPass::Failed("something remains".to_owned()),
+            None => AfterPass::Finalize,
         },
     }
 }
 
 /// A write of the namespace itself. Other clients may write it too.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum NamespaceWrite {
     Phase,
     Finalize,
 }
 
-impl Step {
+impl NamespaceWrite {
     fn name(self) -> &'static str {
         match self {
             Self::Phase => "set the phase",
@@ -192,11 +194,11 @@ impl Step {
 /// Writes one step unless it is already done. After a conflict it reads the namespace again, a few times. It never
 /// writes to a new namespace of the same name. `after` is our last write of the namespace in this sync. `None` if the
 /// namespace is gone.
-async fn settle(
+async fn write_if_needed(
     ctx: &Ctx,
     mut namespace: Namespace,
     mut after: Option<Written>,
-    step: Step,
+    step: NamespaceWrite,
 ) -> Result<Option<(Namespace, Option<Written>)>, SyncError> {
     for attempt in 1.. {
         if step.is_done(&namespace) {
@@ -227,7 +229,7 @@ fn pause(attempt: u32, random: f64) -> Duration {
 
 /// Writes the conditions if they changed. A failure does no harm: deletion continues, and the next pass writes them
 /// again.
-async fn tell(
+async fn write_conditions(
     ctx: &Ctx,
     namespace: &Namespace,
     after: Option<Written>,
@@ -269,22 +271,22 @@ mod tests {
         findings.errors = errors.iter().map(|it| (*it).to_owned()).collect();
         if estimate > 0 || !errors.is_empty() {
             let kind = Resource::namespaced("", "v1", "pods", "Pod");
-            findings.remain(&kind, &Remains { count: 1, ..Remains::default() });
+            findings.add_remaining(&kind, &Remains { count: 1, ..Remains::default() });
         }
         findings
     }
 
     #[test]
-    fn a_namespace_goes_only_when_nothing_is_left_nothing_failed_and_the_delay_is_over() {
-        let failed = |why: &str| Verdict::Failed(why.to_owned());
-        let secs = |secs| Verdict::Wait(Duration::from_secs(secs));
+    fn a_namespace_is_finalized_only_when_it_is_empty_without_errors_after_the_delay() {
+        let failed = |why: &str| AfterPass::Failed(why.to_owned());
+        let secs = |secs| AfterPass::Wait(Duration::from_secs(secs));
         let kept = || {
             let mut findings = findings(1, None, &[]);
             findings.estimate = 0;
             findings
         };
         let cases = [
-            ("empty", findings(0, None, &[]), NOW, Verdict::Finalize),
+            ("empty", findings(0, None, &[]), NOW, AfterPass::Finalize),
             ("empty, too early", findings(0, None, &[]), SOON, secs(3)),
             ("empty, the pass was too early", findings(0, None, &[]), Some(Duration::ZERO), secs(0)),
             ("pods use their grace", findings(30, None, &[]), NOW, secs(16)),
@@ -298,12 +300,12 @@ mod tests {
             ("a kind failed while pods use their grace", findings(30, None, &["e"]), NOW, failed("e")),
         ];
         for (name, findings, until_ready, want) in cases {
-            assert_eq!(verdict(&findings, until_ready), want, "{name}");
+            assert_eq!(after_pass(&findings, until_ready), want, "{name}");
         }
     }
 
     #[test]
-    fn a_successor_is_told_with_both_uids() {
+    fn a_successor_error_names_both_uids() {
         let err = SyncError::Replaced { was: Uid::new("one"), is: Uid::new("two") };
         assert_eq!(err.to_string(), "namespace uid has changed across retries: it was one, it is two");
     }

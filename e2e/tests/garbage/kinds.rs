@@ -13,7 +13,7 @@ use crate::{
 
 on_both_servers! {
     two_hundred_definitions_come_and_go_while_objects_are_collected
-    acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice
+    acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice
 }
 
 const STORM: &str = "storm.e2e.mini-kcm.dev";
@@ -107,7 +107,7 @@ fn definition(number: usize) -> Value {
     })
 }
 
-async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice(on: On) {
+async fn acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice(on: On) {
     let Some(setup) = Setup::new(on, "a definition goes with its instances").await.unwrap() else { return };
     let (name, plural) = ("defined", "phoenixes");
     namespaces::create(&setup.admin, name).await.unwrap();

@@ -25,20 +25,20 @@ fn with_active(names: &[&str]) -> CronJob {
 
 struct Found {
     gone: Vec<String>,
-    begun: Vec<String>,
+    started: Vec<String>,
     last_successful: Option<i64>,
     ended: Vec<String>,
     unexpected: Vec<String>,
     unknown: Vec<String>,
 }
 
-fn settled(cron_job: &CronJob, jobs: &Jobs, removed: &[&str]) -> Found {
+fn compared(cron_job: &CronJob, jobs: &Jobs, removed: &[&str]) -> Found {
     let removed = removed.iter().map(|it| Uid::new(it)).collect();
     let children = jobs.children();
-    let Settled { change, ended, unexpected, unknown } = settle(cron_job, &children, &removed);
+    let JobComparison { change, ended, unexpected, unknown } = compare_jobs(cron_job, &children, &removed);
     Found {
         gone: change.gone.iter().map(Uid::to_string).collect(),
-        begun: change.begun.iter().map(|it| it.name.to_string()).collect(),
+        started: change.started.iter().map(|it| it.name.to_string()).collect(),
         last_successful: change.last_successful,
         ended: ended.iter().map(|(it, end)| format!("{} {}", it.job.meta.name, end.as_str())).collect(),
         unexpected: unexpected.iter().map(|it| it.job.meta.name.to_string()).collect(),
@@ -47,7 +47,7 @@ fn settled(cron_job: &CronJob, jobs: &Jobs, removed: &[&str]) -> Found {
 }
 
 #[test]
-fn acceptance_cronjob_029_ended_jobs_leave_the_active_ones() {
+fn acceptance_cronjob_029_finished_jobs_are_removed_from_active() {
     let jobs = Jobs::from([
         job("c-1").complete(50),
         job("c-2").failed(),
@@ -56,17 +56,17 @@ fn acceptance_cronjob_029_ended_jobs_leave_the_active_ones() {
         job("c-5").complete(70),
         job("c-6").complete(60),
     ]);
-    let found = settled(&with_active(&["c-1", "c-2", "c-3", "c-4"]), &jobs, &[]);
+    let found = compared(&with_active(&["c-1", "c-2", "c-3", "c-4"]), &jobs, &[]);
     assert_eq!(found.gone, ["c-1", "c-2"]);
     assert_eq!(found.ended, ["c-1 Complete", "c-2 Failed"]);
     assert_eq!(found.last_successful, Some(70), "of all that completed, active or not");
-    assert!(found.begun.is_empty() && found.unexpected.is_empty() && found.unknown.is_empty());
+    assert!(found.started.is_empty() && found.unexpected.is_empty() && found.unknown.is_empty());
 }
 
 #[test]
-fn one_that_history_removed_is_told_as_deleted_only() {
+fn a_job_deleted_by_history_has_only_the_delete_event() {
     let jobs = Jobs::from([job("c-1").complete(50)]);
-    let found = settled(&with_active(&["c-1"]), &jobs, &["c-1"]);
+    let found = compared(&with_active(&["c-1"]), &jobs, &["c-1"]);
     assert_eq!((found.gone, found.ended, found.last_successful), (vec!["c-1".to_owned()], vec![], Some(50)));
 }
 
@@ -76,15 +76,15 @@ fn acceptance_cronjob_033_a_job_made_by_hand_is_unexpected_and_one_with_our_name
     let copied = job("c-79").annotation("cronjob.kubernetes.io/instantiate", "manual".into());
     let jobs = [job("by-hand"), seconds, copied, job("c-77"), job("going").deleting(), job("done").complete(9)];
     let jobs = Jobs::from(jobs);
-    let found = settled(&with_active(&[]), &jobs, &[]);
+    let found = compared(&with_active(&[]), &jobs, &[]);
     assert_eq!(found.unexpected, ["by-hand", "c-1795359600", "c-79", "going"]);
-    assert_eq!(found.begun, ["c-77"], "a manager ended before it told the status");
+    assert_eq!(found.started, ["c-77"], "a manager ended before it told the status");
     assert!(found.gone.is_empty() && found.ended.is_empty());
     assert_eq!(found.last_successful, Some(9));
 }
 
 #[test]
-fn active_jobs_that_nobody_knows_are_asked_for_unless_they_can_be_none_of_ours() {
+fn active_jobs_missing_from_the_cache_are_read_unless_they_cannot_be_ours() {
     let odd = json!([
         { "kind": "Job", "namespace": "ns", "name": "c-1", "uid": "u-1" },
         { "kind": "Job", "namespace": "elsewhere", "name": "c-2", "uid": "u-2" },
@@ -93,34 +93,34 @@ fn active_jobs_that_nobody_knows_are_asked_for_unless_they_can_be_none_of_ours()
         { "kind": "Job", "namespace": "ns", "name": "c-5", "uid": "c-5" },
     ]);
     let jobs = Jobs::from([job("c-1"), job("c-5")]);
-    let found = settled(&cron_job(json!({ "status": { "active": odd } })), &jobs, &[]);
+    let found = compared(&cron_job(json!({ "status": { "active": odd } })), &jobs, &[]);
     assert_eq!(found.unknown, ["c-1"], "of this name there is one, with another uid");
     assert_eq!(found.gone, ["", "u-2", "u-3"]);
-    assert_eq!(found.begun, ["c-1"]);
+    assert_eq!(found.started, ["c-1"]);
 }
 
 #[test]
-fn acceptance_cronjob_035_one_that_is_being_deleted_runs_on_unless_it_was_replaced() {
+fn acceptance_cronjob_035_a_job_being_deleted_stays_active_unless_it_was_replaced() {
     let jobs = Jobs::from([job("c-78").deleting()]);
     for (policy, begun) in [("Forbid", vec!["c-78"]), ("Allow", vec!["c-78"]), ("Replace", vec![])] {
         let c = cron_job(json!({ "spec": { "concurrencyPolicy": policy } }));
-        assert_eq!(settled(&c, &jobs, &[]).begun, begun, "{policy}");
+        assert_eq!(compared(&c, &jobs, &[]).started, begun, "{policy}");
     }
     let ended = Jobs::from([job("c-78").complete(9).deleting()]);
-    assert!(settled(&cron_job(json!({})), &ended, &[]).begun.is_empty());
+    assert!(compared(&cron_job(json!({})), &ended, &[]).started.is_empty());
 }
 
 /// Checks a plan as text: the run, the notices, and the seconds until the next time.
 fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option<i64>)) {
     let children = jobs.children();
-    let change = settle(cron_job, &children, &BTreeSet::new()).change;
+    let change = compare_jobs(cron_job, &children, &BTreeSet::new()).change;
     let base = Base::of(cron_job.status.last_schedule, cron_job.creation, now, |_| now);
     let timing = Timing::of(&cron_job.spec, &zones(ProcessZone::Named("UTC")));
     let Plan { run, notices, next } = plan(cron_job, &children, &change.active(&cron_job.status), timing, base, now);
     let run = match run {
         Run::Nothing => "-".to_owned(),
-        Run::Begun { at, child } => format!("begun {} {}", at - DAY, child.job.meta.name),
-        Run::Begin { at, replaces, .. } => {
+        Run::Exists { at, child } => format!("begun {} {}", at - DAY, child.job.meta.name),
+        Run::Create { at, replaces, .. } => {
             let replaces: Vec<&str> = replaces.iter().map(|it| &*it.name).collect();
             format!("begin {} replacing {replaces:?}", at - DAY)
         }
@@ -164,7 +164,7 @@ fn acceptance_cronjob_014_of_several_missed_times_the_latest_runs() {
 }
 
 #[test]
-fn acceptance_cronjob_015_more_than_a_hundred_missed_times_are_told_and_the_latest_runs() {
+fn acceptance_cronjob_015_more_than_a_hundred_missed_times_are_reported_and_the_latest_runs() {
     let c = minutely(json!({}));
     check(&c, &none(), DAY + 100 * 60, ("begin 6000 replacing []", &[], Some(60)));
     check(&c, &none(), DAY + 101 * 60, ("begin 6060 replacing []", &["TooManyMissedTimes"], Some(60)));
@@ -172,19 +172,19 @@ fn acceptance_cronjob_015_more_than_a_hundred_missed_times_are_told_and_the_late
 }
 
 #[test]
-fn acceptance_cronjob_017_a_time_that_is_too_late_is_told_and_does_not_run() {
+fn acceptance_cronjob_017_a_time_that_is_too_late_is_reported_and_does_not_run() {
     let c = minutely(json!({ "spec": { "schedule": "0 * * * *", "startingDeadlineSeconds": 10 } }));
     check(&c, &none(), DAY + 3611, ("-", &["MissSchedule"], Some(3589)));
     check(&c, &none(), DAY + 3609, ("begin 3600 replacing []", &[], Some(3591)));
 }
 
 #[test]
-fn acceptance_cronjob_019_a_schedule_without_times_is_told_and_never_looked_at_again() {
+fn acceptance_cronjob_019_a_schedule_without_times_is_reported_and_not_synced_again() {
     check(&spec("schedule", "59 23 31 2 *"), &none(), DAY + 60, ("-", &["InvalidSchedule"], None));
 }
 
 #[test]
-fn a_text_that_is_no_schedule_is_told_and_never_looked_at_again() {
+fn an_unparseable_schedule_is_reported_and_not_synced_again() {
     check(&spec("schedule", "every minute"), &none(), DAY + 60, ("-", &["UnparseableSchedule"], None));
 }
 
@@ -216,7 +216,7 @@ fn acceptance_cronjob_033_forbid_is_not_blocked_by_a_job_made_by_hand() {
 }
 
 #[test]
-fn acceptance_cronjob_035_a_job_that_is_there_is_not_made_again_and_the_status_is_repaired() {
+fn acceptance_cronjob_035_an_existing_job_is_not_created_again_and_the_status_is_repaired() {
     let name = format!("c-{}", MINUTE + 2);
     let want = format!("begun 120 {name}");
     for policy in ["Allow", "Forbid", "Replace"] {
@@ -229,7 +229,7 @@ fn acceptance_cronjob_035_a_job_that_is_there_is_not_made_again_and_the_status_i
 }
 
 #[test]
-fn acceptance_cronjob_039_a_suspended_one_starts_nothing_and_resumed_makes_up_for_one() {
+fn acceptance_cronjob_039_a_suspended_one_starts_nothing_and_a_resumed_one_runs_the_latest_time() {
     let suspended = |it: bool| minutely(json!({ "spec": { "suspend": it } }));
     check(&suspended(true), &none(), DAY + 600, ("-", &[], None));
     check(&suspended(false), &none(), DAY + 605, ("begin 600 replacing []", &[], Some(55)));
@@ -242,7 +242,7 @@ fn acceptance_cronjob_040_one_that_is_being_deleted_starts_nothing() {
 }
 
 #[test]
-fn acceptance_cronjob_041_an_unknown_zone_is_told_also_while_suspended() {
+fn acceptance_cronjob_041_an_unknown_zone_is_reported_also_while_suspended() {
     for suspend in [false, true] {
         let c = minutely(json!({ "spec": { "timeZone": "Europe/Bern", "suspend": suspend } }));
         check(&c, &none(), DAY + 60, ("-", &["UnknownTimeZone"], None));
@@ -274,7 +274,7 @@ fn acceptance_cronjob_045_a_time_that_ran_does_not_run_again() {
 }
 
 #[test]
-fn acceptance_cronjob_008_a_zone_within_the_text_is_used_and_told() {
+fn acceptance_cronjob_008_a_zone_within_the_text_is_used_and_reported() {
     let c = minutely(json!({
         "metadata": { "creationTimestamp": rfc3339(at("2026-01-15T13:00:00Z")) },
         "spec": { "schedule": "TZ=America/New_York 0 9 * * *", "timeZone": "Asia/Tokyo" },
@@ -285,18 +285,18 @@ fn acceptance_cronjob_008_a_zone_within_the_text_is_used_and_told() {
 }
 
 #[test]
-fn a_last_time_that_is_to_come_silences_nobody() {
+fn a_last_time_far_in_the_future_does_not_prevent_runs() {
     let c = minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 1_000_000) } }));
     let timing = Timing::of(&c.spec, &zones(ProcessZone::Named("UTC")));
     let base = Base::of(c.status.last_schedule, c.creation, DAY + 60, |_| DAY + 30);
     assert_eq!(base.wrong(), Some(DAY + 1_000_000));
     let Plan { run, notices, next } = plan(&c, &[], &[], timing, base, DAY + 60);
-    assert!(matches!(run, Run::Begin { at, .. } if at == DAY + 60), "{run:?}");
+    assert!(matches!(run, Run::Create { at, .. } if at == DAY + 60), "{run:?}");
     assert_eq!((notices[0].event().1, next), ("LastScheduleInFuture", Some(DAY + 120)));
 }
 
 #[test]
-fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
+fn a_time_run_by_a_faster_clock_does_not_run_again() {
     let c = |ahead: i64| minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 600 + ahead) } }));
     let now = DAY + 600;
     check(&c(60), &none(), now, ("-", &[], Some(60)));

@@ -1,6 +1,6 @@
 //! The five fields of a cron schedule.
 
-use super::NoSchedule;
+use super::ParseError;
 
 /// The values that the fields of a schedule match.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +38,11 @@ const MONTHS: Range = Range {
 const WEEKDAYS: Range = Range { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 impl Fields {
-    pub(super) fn parse(text: &str) -> Result<Self, NoSchedule> {
+    pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = *fields else {
             let (found, all) = (fields.len(), fields.join(" "));
-            return Err(NoSchedule(format!("expected exactly 5 fields, found {found}: [{all}]")));
+            return Err(ParseError(format!("expected exactly 5 fields, found {found}: [{all}]")));
         };
         Ok(Self {
             minutes: MINUTES.set(minutes)?,
@@ -74,7 +74,7 @@ impl Set {
 }
 
 impl Range {
-    fn set(&self, field: &str) -> Result<Set, NoSchedule> {
+    fn set(&self, field: &str) -> Result<Set, ParseError> {
         let mut set = Set { bits: 0, star: false };
         for piece in field.split(',').filter(|it| !it.is_empty()) {
             let Set { bits, star } = self.piece(piece)?;
@@ -85,7 +85,7 @@ impl Range {
     }
 
     /// Parses `5`, `*`, `1-5`, each with or without `/step`.
-    fn piece(&self, piece: &str) -> Result<Set, NoSchedule> {
+    fn piece(&self, piece: &str) -> Result<Set, ParseError> {
         let mut parts = piece.split('/');
         let span: Vec<&str> = parts.next().unwrap_or_default().split('-').collect();
         let (low, mut high, mut star) = match *span {
@@ -97,13 +97,13 @@ impl Range {
             [low, high] => (self.number(low)?, self.number(high)?, false),
             _ => {
                 span.first().map_or(Ok(0), |low| self.number(low))?;
-                return Err(NoSchedule(format!("too many hyphens: {piece}")));
+                return Err(ParseError(format!("too many hyphens: {piece}")));
             }
         };
         let mut step = 1;
         if let Some(text) = parts.next() {
             if parts.next().is_some() {
-                return Err(NoSchedule(format!("too many slashes: {piece}")));
+                return Err(ParseError(format!("too many slashes: {piece}")));
             }
             step = number(text)?;
             if span.len() == 1 {
@@ -122,9 +122,9 @@ impl Range {
         Ok(Set { bits, star })
     }
 
-    fn check(&self, low: u64, high: u64, step: u64, piece: &str) -> Result<(), NoSchedule> {
+    fn check(&self, low: u64, high: u64, step: u64, piece: &str) -> Result<(), ParseError> {
         let Self { least, most, .. } = self;
-        Err(NoSchedule(if low < u64::from(*least) {
+        Err(ParseError(if low < u64::from(*least) {
             format!("beginning of range ({low}) below minimum ({least}): {piece}")
         } else if high > u64::from(*most) {
             format!("end of range ({high}) above maximum ({most}): {piece}")
@@ -138,7 +138,7 @@ impl Range {
     }
 
     /// Parses a name in any letter case, or a number.
-    fn number(&self, text: &str) -> Result<u64, NoSchedule> {
+    fn number(&self, text: &str) -> Result<u64, ParseError> {
         match self.names.iter().zip(self.least..).find(|(name, _)| name.eq_ignore_ascii_case(text)) {
             Some((_, number)) => Ok(number.into()),
             None => number(text),
@@ -147,11 +147,11 @@ impl Range {
 }
 
 /// Parses a 64-bit number with an optional sign.
-fn number(text: &str) -> Result<u64, NoSchedule> {
+fn number(text: &str) -> Result<u64, ParseError> {
     let number: i64 = text.parse().map_err(|err: std::num::ParseIntError| {
         use std::num::IntErrorKind::{NegOverflow, PosOverflow};
         let why = if matches!(err.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
-        NoSchedule(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}"))
+        ParseError(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}"))
     })?;
-    u64::try_from(number).map_err(|_| NoSchedule(format!("negative number ({number}) not allowed: {text}")))
+    u64::try_from(number).map_err(|_| ParseError(format!("negative number ({number}) not allowed: {text}")))
 }

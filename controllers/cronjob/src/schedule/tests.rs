@@ -4,7 +4,7 @@ use super::*;
 use crate::zones::{ProcessZone, Zones};
 
 /// Parses a schedule as a process in UTC does.
-pub(crate) fn schedule(text: &str) -> Result<Schedule, NoSchedule> {
+pub(crate) fn schedule(text: &str) -> Result<Schedule, ParseError> {
     Schedule::parse(text, &zones(ProcessZone::Named("UTC")))
 }
 
@@ -179,7 +179,7 @@ fn every_minute_of_the_wall_clock_is_found_across_each_change_of_it() {
 }
 
 #[test]
-fn the_last_time_is_found_without_walking_all_of_them() {
+fn the_last_time_is_found_without_iterating_all_times() {
     let now = at("2026-05-26T10:00:00Z");
     for (text, from, want) in [
         ("* * * * *", "2021-01-01T00:00:00Z", Some("2026-05-26T10:00:00Z")),

@@ -23,7 +23,7 @@ async fn running(fields: Value) -> (World, Manager) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_029_a_job_that_ended_leaves_with_its_condition() {
+async fn acceptance_cronjob_029_a_finished_job_is_removed_from_active_with_an_event() {
     for (condition, successful) in [("Complete", "2026-05-19T10:00:05Z"), ("Failed", "")] {
         let (world, _manager) = running(json!({})).await;
         pass(SEC * 5).await;
@@ -49,7 +49,7 @@ async fn acceptance_cronjob_030_a_job_that_is_about_to_end_is_active() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_031_a_job_that_was_deleted_goes_missing() {
+async fn acceptance_cronjob_031_a_deleted_job_is_reported_missing() {
     let (world, _manager) = running(json!({})).await;
     world.remove_job(FIRST);
     pass(SOON).await;
@@ -59,7 +59,7 @@ async fn acceptance_cronjob_031_a_job_that_was_deleted_goes_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_031_one_that_only_the_cache_lacks_stays() {
+async fn acceptance_cronjob_031_a_job_missing_only_from_the_cache_stays() {
     let (world, _manager) = running(json!({})).await;
     world.cluster.freeze_watches("jobs");
     world.job("c-77", Some("c"));
@@ -69,11 +69,11 @@ async fn acceptance_cronjob_031_one_that_only_the_cache_lacks_stays() {
     world.set_status("c", "active", json!([first, second]));
     pass(SEC).await;
     assert_eq!(world.active("c"), [FIRST, "c-77"]);
-    assert_eq!((world.told("MissingJob"), world.calls()), (0, vec!["get jobs c-77".to_owned()]));
+    assert_eq!((world.event_count("MissingJob"), world.calls()), (0, vec!["get jobs c-77".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn active_jobs_whose_name_has_another_by_now_are_missing() {
+async fn active_jobs_whose_name_was_reused_are_missing() {
     let (world, _manager) = running(json!({})).await;
     world.job("other", None);
     let names = ["other", "gone"].map(|it| json!({ "kind": "Job", "namespace": "ns", "name": it, "uid": it }));
@@ -82,12 +82,12 @@ async fn active_jobs_whose_name_has_another_by_now_are_missing() {
     world.set_status("c", "active", json!([first, names[0], names[1], elsewhere, {}]));
     pass(SEC).await;
     assert_eq!(world.active("c"), [FIRST]);
-    assert_eq!(world.told("MissingJob"), 2, "{:?}", world.events());
+    assert_eq!(world.event_count("MissingJob"), 2, "{:?}", world.events());
     assert_eq!(world.calls(), ["get jobs other", "get jobs gone", "update cronjobs/status c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_032_a_job_that_only_the_server_calls_active_is_expected() {
+async fn acceptance_cronjob_032_a_job_active_only_in_the_live_status_is_expected() {
     let (world, _manager) = running(json!({})).await;
     world.cluster.freeze_watches("cronjobs");
     world.job("by-another-manager", Some("c"));
@@ -96,7 +96,7 @@ async fn acceptance_cronjob_032_a_job_that_only_the_server_calls_active_is_expec
     let second = json!({ "kind": "Job", "namespace": "ns", "name": "by-another-manager", "uid": uid });
     world.set_status("c", "active", json!([first, second]));
     pass(SEC).await;
-    assert_eq!(world.told("UnexpectedJob"), 0);
+    assert_eq!(world.event_count("UnexpectedJob"), 0);
     assert_eq!(world.active("c"), [FIRST, "by-another-manager"]);
     assert!(world.calls().iter().all(|it| it == "get cronjobs c"));
     // When the Job finishes, it is removed from the active list although the cache never had it there.
@@ -110,7 +110,7 @@ async fn acceptance_cronjob_032_a_job_that_only_the_server_calls_active_is_expec
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_033_a_job_made_by_hand_is_told_once_and_counts_for_history() {
+async fn acceptance_cronjob_033_a_job_made_by_hand_is_reported_once_and_counts_for_history() {
     let (world, _manager) = running(json!({ "concurrencyPolicy": "Forbid", "successfulJobsHistoryLimit": 0 })).await;
     world.end(FIRST, "Failed");
     world.job("by-hand", Some("c"));
@@ -120,7 +120,7 @@ async fn acceptance_cronjob_033_a_job_made_by_hand_is_told_once_and_counts_for_h
     assert!(world.active("c").is_empty());
     world.edit("c", "failedJobsHistoryLimit", json!(7));
     world.until("2026-05-19T10:50:00Z").await;
-    assert_eq!(world.told("UnexpectedJob"), 1);
+    assert_eq!(world.event_count("UnexpectedJob"), 1);
     world.until("2026-05-19T11:00:00Z").await;
     assert_eq!(world.active("c"), ["c-29653140"], "it blocks nobody");
     let reads = world.calls().iter().filter(|it| *it == "get cronjobs c").count();
@@ -132,7 +132,7 @@ async fn acceptance_cronjob_033_a_job_made_by_hand_is_told_once_and_counts_for_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_034_jobs_of_an_earlier_cron_job_of_the_name_are_none_of_ours() {
+async fn acceptance_cronjob_034_jobs_of_an_earlier_cron_job_of_the_name_are_not_ours() {
     let (world, _manager) = running(json!({ "successfulJobsHistoryLimit": 0 })).await;
     world.end(FIRST, "SuccessCriteriaMet");
     world.cluster.remove("cronjobs", "ns", "c");
@@ -142,32 +142,32 @@ async fn acceptance_cronjob_034_jobs_of_an_earlier_cron_job_of_the_name_are_none
     pass(SOON).await;
     assert_eq!(world.jobs(), [FIRST]);
     assert!(world.active("c").is_empty() && world.calls().is_empty());
-    assert_eq!(world.told("UnexpectedJob"), 0);
+    assert_eq!(world.event_count("UnexpectedJob"), 0);
     assert_eq!(world.status("c", "lastSuccessfulTime"), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_048_049_what_is_over_the_limit_goes_and_its_success_counts() {
+async fn acceptance_cronjob_048_049_jobs_over_the_limit_are_deleted_and_their_success_counts() {
     let (world, _manager) = running(json!({ "successfulJobsHistoryLimit": 0 })).await;
     world.end(FIRST, "Complete");
     pass(SOON).await;
     assert!(world.jobs().is_empty() && world.active("c").is_empty());
     assert_eq!(world.status("c", "lastSuccessfulTime"), "2026-05-19T10:00:00Z");
     assert_eq!(world.calls(), [format!("delete jobs {FIRST}"), "update cronjobs/status c".into()]);
-    assert_eq!(world.told("SuccessfulDelete"), 1);
+    assert_eq!(world.event_count("SuccessfulDelete"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_050_one_that_cannot_be_deleted_keeps_no_other() {
+async fn acceptance_cronjob_050_a_job_that_cannot_be_deleted_prevents_no_other_deletion() {
     let (world, _manager) = running(json!({ "failedJobsHistoryLimit": 0 })).await;
-    world.spoil(|line| if line == "delete jobs a" { broken() } else { None });
+    world.fail_requests(|line| if line == "delete jobs a" { broken() } else { None });
     for name in ["a", "b"] {
         world.job(name, Some("c"));
         world.end(name, "Failed");
     }
     pass(SOON).await;
     assert_eq!(world.jobs(), ["a", FIRST]);
-    assert!(world.told("FailedDelete") >= 1);
+    assert!(world.event_count("FailedDelete") >= 1);
     world.cluster.stop_intercepting();
     world.end(FIRST, "Failed");
     pass(SOON).await;
@@ -175,7 +175,7 @@ async fn acceptance_cronjob_050_one_that_cannot_be_deleted_keeps_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_040_one_that_is_being_deleted_starts_nothing_and_sees_ends() {
+async fn acceptance_cronjob_040_one_that_is_being_deleted_starts_nothing_and_records_finished_jobs() {
     let (world, _manager) = running(json!({})).await;
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
     world.delete("cronjobs", "c");

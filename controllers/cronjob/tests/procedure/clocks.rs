@@ -22,7 +22,7 @@ async fn times(schedule: &str, zone: &str, from: &str, to: &str) -> Vec<String> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_009_a_time_that_is_left_out_is_left_out_and_one_that_comes_twice_runs_twice() {
+async fn acceptance_cronjob_009_a_skipped_wall_time_does_not_run_and_a_repeated_one_runs_twice() {
     let berlin = |from, to| times("30 2 * * *", "Europe/Berlin", from, to);
     assert_eq!(
         berlin("2026-03-27T12:00:30Z", "2026-03-30T12:00:00Z").await,
@@ -35,7 +35,7 @@ async fn acceptance_cronjob_009_a_time_that_is_left_out_is_left_out_and_one_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn daily_ones_run_daily_across_each_change() {
+async fn daily_schedules_run_daily_across_each_clock_change() {
     for (zone, from, to, want) in [
         (
             "Europe/Berlin",
@@ -62,7 +62,7 @@ async fn daily_ones_run_daily_across_each_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_runs_each_minute_runs_each_minute_across_each_change() {
+async fn minutely_schedules_run_each_minute_across_each_clock_change() {
     for (zone, from, hours) in [
         ("Europe/Berlin", "2026-03-29T00:29:30Z", 1),
         ("Europe/Berlin", "2026-10-25T00:29:30Z", 1),
@@ -83,7 +83,7 @@ async fn one_that_runs_each_minute_runs_each_minute_across_each_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_slept_runs_the_latest_time_soon_after() {
+async fn after_machine_sleep_the_latest_time_runs_soon() {
     let world = World::at("2026-05-19T09:30:00Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
@@ -97,7 +97,7 @@ async fn a_machine_that_slept_runs_the_latest_time_soon_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_time_that_is_to_come_is_told_and_times_count_from_now() {
+async fn a_future_last_time_is_reported_and_times_count_from_now() {
     let world = World::at("2026-05-19T09:59:30Z");
     world.cron_job("c", json!({}));
     world.set_status("c", "lastScheduleTime", json!("2027-01-01T00:00:00Z"));
@@ -116,7 +116,7 @@ async fn a_last_time_that_is_to_come_is_told_and_times_count_from_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_time_that_is_just_to_come_is_that_of_a_clock_that_is_ahead() {
+async fn a_last_time_slightly_in_the_future_is_accepted() {
     let world = World::at("2026-05-19T09:59:30Z");
     world.cron_job("c", json!({}));
     world.set_status("c", "lastScheduleTime", json!("2026-05-19T10:00:00Z"));

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_020_a_sooner_time_is_not_waited_past() {
+async fn acceptance_cronjob_020_a_sooner_time_runs_in_time() {
     let world = World::at("2026-05-19T10:00:10Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
@@ -46,7 +46,7 @@ async fn a_schedule_that_is_edited_again_and_again_runs_at_the_times_of_the_last
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_021_any_other_edit_is_looked_at_at_once() {
+async fn acceptance_cronjob_021_any_other_edit_is_synced_at_once() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
@@ -60,7 +60,7 @@ async fn acceptance_cronjob_021_any_other_edit_is_looked_at_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_021_a_status_that_somebody_else_writes_is_looked_at_at_once() {
+async fn acceptance_cronjob_021_a_status_write_of_another_client_is_synced_at_once() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
@@ -70,16 +70,16 @@ async fn acceptance_cronjob_021_a_status_that_somebody_else_writes_is_looked_at_
     assert_eq!(world.active("c"), ["c-1"]);
     pass(SOON).await;
     assert!(world.active("c").is_empty());
-    assert_eq!(world.told("MissingJob"), 1);
+    assert_eq!(world.event_count("MissingJob"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_021_a_resync_is_looked_at_at_once() {
+async fn acceptance_cronjob_021_a_resync_is_synced_at_once() {
     for (resync, written) in [(MINUTE, "2026-05-19T10:00:00Z"), (Duration::ZERO, "")] {
         let world = World::at("2026-05-19T09:59:30Z");
         let _manager = world.start_with("UTC", resync).await;
         world.cron_job("c", json!({ "schedule": "0 * * * *" }));
-        world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
         // After this many failures the next retry is minutes away.
         world.until("2026-05-19T10:11:40Z").await;
         world.cluster.stop_intercepting();
@@ -89,7 +89,7 @@ async fn acceptance_cronjob_021_a_resync_is_looked_at_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_022_an_edit_that_is_no_schedule_is_told_and_stops_it() {
+async fn acceptance_cronjob_022_an_edit_to_an_invalid_schedule_is_reported_and_stops_runs() {
     let world = World::at("2026-05-19T10:00:10Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
@@ -99,7 +99,7 @@ async fn acceptance_cronjob_022_an_edit_that_is_no_schedule_is_told_and_stops_it
     assert_eq!(world.events(), ["1 Warning UnParseableCronJobSchedule unparseable schedule for cronjob: every noon"]);
     world.until("2026-05-19T12:00:00Z").await;
     assert!(world.jobs().is_empty());
-    assert_eq!(world.told("UnparseableSchedule"), 1, "the sync at the old time says so too");
+    assert_eq!(world.event_count("UnparseableSchedule"), 1, "the sync at the old time says so too");
     world.edit("c", "schedule", json!("0 13 * * *"));
     world.until("2026-05-19T13:00:00Z").await;
     assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);
@@ -125,7 +125,7 @@ async fn acceptance_cronjob_039_suspended_and_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_041_an_unknown_zone_is_told_and_a_known_one_runs() {
+async fn acceptance_cronjob_041_an_unknown_zone_is_reported_and_a_known_one_runs() {
     let world = World::at("2026-05-19T09:58:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "timeZone": "Europe/Bern", "suspend": true }));
@@ -135,7 +135,7 @@ async fn acceptance_cronjob_041_an_unknown_zone_is_told_and_a_known_one_runs() {
     world.edit("c", "suspend", json!(false));
     pass(MINUTE * 2).await;
     assert!(world.jobs().is_empty());
-    assert_eq!(world.told("UnknownTimeZone"), 1);
+    assert_eq!(world.event_count("UnknownTimeZone"), 1);
     world.edit("c", "timeZone", json!("Europe/Berlin"));
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!(world.times(), ["2026-05-19T12:02:00+02:00"]);
@@ -175,7 +175,7 @@ async fn a_time_before_the_edit_does_not_run_when_the_old_time_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_before_the_edit_does_not_run_whatever_wakes_the_cron_job() {
+async fn a_time_before_the_edit_does_not_run_after_any_event() {
     for (what, value) in
         [("suspend", json!(true)), ("startingDeadlineSeconds", json!(7200)), ("timeZone", json!("UTC"))]
     {
@@ -226,7 +226,7 @@ async fn a_time_of_both_schedules_that_was_due_at_the_edit_still_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_that_a_standby_saw_counts_when_it_leads() {
+async fn an_edit_observed_on_standby_counts_after_the_takeover() {
     let world = World::at("2026-05-19T11:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 12 * * *" }));

@@ -22,22 +22,22 @@ fn creations(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_033_one_made_by_hand_is_neither_waited_for_nor_replaced_whatever_it_is_called() {
+async fn acceptance_cronjob_033_a_job_made_by_hand_is_neither_waited_for_nor_replaced_under_any_name() {
     for policy in ["Forbid", "Replace"] {
         let (world, _manager) = waiting(policy).await;
         world.job("c-1795359600", Some("c"));
         world.until("2026-05-19T10:00:00Z").await;
         assert_eq!(world.jobs(), ["c-1795359600", FIRST], "{policy}");
         assert_eq!(world.active("c"), [FIRST], "{policy}");
-        assert_eq!(world.told("UnexpectedJob"), 1, "{policy}");
+        assert_eq!(world.event_count("UnexpectedJob"), 1, "{policy}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_only_trace_of_a_time_stays_until_the_status_tells_of_it() {
+async fn the_only_record_of_a_run_stays_until_the_status_contains_it() {
     let (world, manager) = waiting("Allow").await;
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
-    world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     world.end(FIRST, "Complete");
     pass(SEC).await;
@@ -52,12 +52,12 @@ async fn the_only_trace_of_a_time_stays_until_the_status_tells_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_creation_was_not_answered_is_looked_for_before_another_begins() {
+async fn an_unanswered_create_is_resolved_before_another_job_starts() {
     for (policy, want) in [("Forbid", vec![FIRST]), ("Replace", vec![SECOND])] {
         let (world, _manager) = waiting(policy).await;
         world.cluster.freeze_watches("jobs");
         let mut lost = false;
-        world.spoil(move |line| match line {
+        world.fail_requests(move |line| match line {
             "create jobs" if !std::mem::replace(&mut lost, true) => Some(Verdict::LoseAnswer),
             "create jobs" => broken(),
             _ if line.starts_with("get jobs") => broken(),
@@ -65,7 +65,7 @@ async fn a_job_whose_creation_was_not_answered_is_looked_for_before_another_begi
         });
         world.until("2026-05-19T10:00:58Z").await;
         assert_eq!(world.jobs(), [FIRST]);
-        assert_eq!(world.told("FailedCreate"), 0, "it did not fail");
+        assert_eq!(world.event_count("FailedCreate"), 0, "it did not fail");
         world.cluster.stop_intercepting();
         world.until("2026-05-19T10:01:00Z").await;
         assert_eq!(world.jobs(), want, "{policy}");
@@ -78,7 +78,7 @@ async fn a_status_whose_answer_was_lost_is_waited_for() {
     let (world, _manager) = waiting("Allow").await;
     world.cluster.freeze_watches("cronjobs");
     let mut lost = false;
-    world.spoil(move |line| {
+    world.fail_requests(move |line| {
         let lose = line.starts_with("update cronjobs/status") && !std::mem::replace(&mut lost, true);
         lose.then_some(Verdict::LoseAnswer)
     });
@@ -89,7 +89,7 @@ async fn a_status_whose_answer_was_lost_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_the_server_has_no_more_begins_nothing_more() {
+async fn a_cron_job_gone_from_the_server_starts_nothing() {
     let (world, _manager) = waiting("Allow").await;
     world.cluster.freeze_watches("cronjobs");
     world.cluster.remove("cronjobs", "ns", "c");
@@ -107,7 +107,7 @@ async fn one_that_the_server_has_no_more_begins_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replace_keeps_a_job_that_has_ended_though_the_cache_is_late() {
+async fn replace_keeps_a_finished_job_though_the_cache_is_stale() {
     let (world, _manager) = waiting("Replace").await;
     world.until("2026-05-19T10:00:00Z").await;
     pass(SEC * 5).await;
@@ -115,11 +115,11 @@ async fn replace_keeps_a_job_that_has_ended_though_the_cache_is_late() {
     world.end(FIRST, "Complete");
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.into(), SECOND.into()], vec![SECOND.to_owned()]));
-    assert_eq!((world.told("SawCompletedJob"), world.told("SuccessfulDelete")), (1, 0));
+    assert_eq!((world.event_count("SawCompletedJob"), world.event_count("SuccessfulDelete")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_over_the_limit_that_somebody_changed_meanwhile_stays() {
+async fn a_surplus_job_changed_meanwhile_stays() {
     let (world, _manager) = waiting("Allow").await;
     world.edit("c", "schedule", json!("0 * * * *"));
     world.until("2026-05-19T10:00:00Z").await;
@@ -130,12 +130,12 @@ async fn one_over_the_limit_that_somebody_changed_meanwhile_stays() {
     world.cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["ownerReferences"] = json!([]));
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
     pass(SEC).await;
-    assert_eq!((world.jobs(), world.told("FailedDelete")), (vec![FIRST.to_owned()], 0));
+    assert_eq!((world.jobs(), world.event_count("FailedDelete")), (vec![FIRST.to_owned()], 0));
     assert!(world.calls().contains(&format!("delete jobs {FIRST}")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
+async fn a_time_run_by_a_faster_clock_does_not_run_again() {
     let world = World::at("2026-05-19T09:59:30Z");
     world.cron_job("c", json!({}));
     // Another manager ran these times, and their Jobs are gone.
@@ -152,12 +152,12 @@ async fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_is_left_out_while_a_call_fails_for_an_hour() {
+async fn no_time_is_skipped_while_a_call_fails_for_an_hour() {
     for failing in ["update cronjobs/status", "get jobs"] {
         let (world, _manager) = waiting("Allow").await;
         // A Job that the cache does not have, so that it is read from the server.
         let unknown = json!([{ "kind": "Job", "namespace": "ns", "name": "unknown", "uid": "unknown" }]);
-        world.spoil(move |line| if line.starts_with(failing) { broken() } else { None });
+        world.fail_requests(move |line| if line.starts_with(failing) { broken() } else { None });
         world.set_status("c", "active", unknown);
         world.until("2026-05-19T10:59:00Z").await;
         assert_eq!(world.jobs().len(), 60, "{failing}");

@@ -20,17 +20,17 @@ async fn running(policy: &str) -> (World, crate::world::Manager) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_024_forbid_waits_and_begins_at_once_when_it_may() {
+async fn acceptance_cronjob_024_forbid_waits_and_starts_at_once_when_the_active_job_finishes() {
     let (world, _manager) = running("Forbid").await;
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(world.jobs(), [FIRST]);
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
-    assert_eq!(world.told("JobAlreadyActive"), 1);
+    assert_eq!(world.event_count("JobAlreadyActive"), 1);
     assert!(world.calls().is_empty());
     // A further sync: the same time still waits.
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
     pass(SEC * 10).await;
-    assert_eq!(world.told("JobAlreadyActive"), 1);
+    assert_eq!(world.event_count("JobAlreadyActive"), 1);
     world.end(FIRST, "Failed");
     pass(SOON).await;
     assert_eq!(world.active("c"), [SECOND]);
@@ -39,23 +39,23 @@ async fn acceptance_cronjob_024_forbid_waits_and_begins_at_once_when_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_024_forbid_with_a_deadline_leaves_a_time_out() {
+async fn acceptance_cronjob_024_forbid_with_a_deadline_skips_a_time() {
     let (world, _manager) = running("Forbid").await;
     world.edit("c", "startingDeadlineSeconds", json!(5));
     world.until("2026-05-19T10:01:00Z").await;
-    assert_eq!(world.told("JobAlreadyActive"), 1);
+    assert_eq!(world.event_count("JobAlreadyActive"), 1);
     pass(SEC * 10).await;
     world.end(FIRST, "Complete");
     pass(SOON).await;
     assert!(world.active("c").is_empty());
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
-    assert_eq!(world.told("MissSchedule"), 1);
+    assert_eq!(world.event_count("MissSchedule"), 1);
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!(world.active("c"), ["c-29653082"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_025_replace_deletes_and_begins_in_one_pass() {
+async fn acceptance_cronjob_025_replace_deletes_and_creates_in_one_pass() {
     let (world, _manager) = running("Replace").await;
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(
@@ -72,7 +72,7 @@ async fn acceptance_cronjob_025_replace_deletes_and_begins_in_one_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replace_deletes_what_it_saw_and_in_the_background() {
+async fn replace_deletes_the_observed_job_with_background_propagation() {
     let (world, _manager) = running("Replace").await;
     let metadata = world.get("jobs", FIRST)["metadata"].clone();
     world.until("2026-05-19T10:01:00Z").await;
@@ -86,11 +86,11 @@ async fn replace_deletes_what_it_saw_and_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_ends_while_it_is_to_be_replaced_takes_its_place_in_the_history() {
+async fn a_job_that_finishes_during_replace_is_kept_for_history() {
     let (world, _manager) = running("Replace").await;
     let cluster = world.cluster.clone();
     let mut first = true;
-    world.spoil(move |line| {
+    world.fail_requests(move |line| {
         if line.starts_with("delete jobs") && std::mem::take(&mut first) {
             cluster.update("jobs", "ns", FIRST, |it| {
                 it["status"]["conditions"] = json!([{ "type": "Complete", "status": "True" }]);
@@ -100,15 +100,15 @@ async fn a_job_that_ends_while_it_is_to_be_replaced_takes_its_place_in_the_histo
     });
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned(), SECOND.to_owned()], vec![SECOND.to_owned()]));
-    assert_eq!((world.told("SawCompletedJob"), world.told("SuccessfulDelete")), (1, 0));
+    assert_eq!((world.event_count("SawCompletedJob"), world.event_count("SuccessfulDelete")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_changes_all_the_time_is_replaced_when_it_ceases_to() {
+async fn a_constantly_changing_job_is_replaced_when_it_stops_changing() {
     let (world, _manager) = running("Replace").await;
     let cluster = world.cluster.clone();
     let mut changes = 0;
-    world.spoil(move |line| {
+    world.fail_requests(move |line| {
         if line.starts_with("delete jobs") {
             changes += 1;
             cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["labels"]["changes"] = changes.to_string().into());
@@ -117,7 +117,7 @@ async fn a_job_that_changes_all_the_time_is_replaced_when_it_ceases_to() {
     });
     world.until("2026-05-19T10:01:00Z").await;
     let deletes = world.calls().iter().filter(|it| it.starts_with("delete jobs")).count();
-    let passes = usize::try_from(world.told("FailedDelete")).unwrap();
+    let passes = usize::try_from(world.event_count("FailedDelete")).unwrap();
     assert!(passes > 0 && world.jobs() == [FIRST]);
     assert_eq!(deletes, 4 * passes);
     world.cluster.stop_intercepting();
@@ -126,17 +126,17 @@ async fn a_job_that_changes_all_the_time_is_replaced_when_it_ceases_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_026_replace_begins_nothing_while_the_old_job_is_there() {
+async fn acceptance_cronjob_026_replace_creates_nothing_while_the_old_job_exists() {
     for (call, reason, message) in [
         ("get jobs", "FailedGet", "Get job: the server is on fire"),
         ("delete jobs", "FailedDelete", "Deleted job: the server is on fire"),
     ] {
         let (world, _manager) = running("Replace").await;
-        world.spoil(move |line| if line.starts_with(call) { broken() } else { None });
+        world.fail_requests(move |line| if line.starts_with(call) { broken() } else { None });
         world.until("2026-05-19T10:01:00Z").await;
         pass(SEC).await;
         assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]), "{call}");
-        assert!(world.told(reason) > 1, "{call}: it is tried again");
+        assert!(world.event_count(reason) > 1, "{call}: it is tried again");
         assert!(world.events().iter().any(|it| it.ends_with(&format!("Warning {reason} {message}"))));
         assert!(world.calls().len() < 20, "{call}: with back-off");
         world.cluster.stop_intercepting();
@@ -147,7 +147,7 @@ async fn acceptance_cronjob_026_replace_begins_nothing_while_the_old_job_is_ther
 }
 
 #[tokio::test(start_paused = true)]
-async fn replace_leaves_alone_what_has_another_owner_by_now() {
+async fn replace_keeps_a_job_that_has_another_owner_now() {
     let (world, _manager) = running("Replace").await;
     world.cluster.freeze_watches("jobs");
     world.cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["ownerReferences"] = json!([]));
@@ -157,11 +157,11 @@ async fn replace_leaves_alone_what_has_another_owner_by_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replace_goes_on_where_the_old_job_is_gone() {
+async fn replace_continues_if_the_old_job_is_gone() {
     let (world, _manager) = running("Replace").await;
     world.cluster.freeze_watches("jobs");
     world.remove_job(FIRST);
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
-    assert_eq!((world.told("FailedGet"), world.told("FailedDelete")), (0, 0));
+    assert_eq!((world.event_count("FailedGet"), world.event_count("FailedDelete")), (0, 0));
 }

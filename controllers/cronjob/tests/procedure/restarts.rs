@@ -8,7 +8,7 @@ use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 const FIRST: &str = "c-29653080";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_010_a_period_goes_on_from_its_last_time() {
+async fn acceptance_cronjob_010_a_period_continues_from_its_last_time() {
     let world = World::at("2026-05-19T09:17:42Z");
     world.cron_job("c", json!({ "schedule": "@every 1h" }));
     let manager = world.start().await;
@@ -24,12 +24,12 @@ async fn acceptance_cronjob_010_a_period_goes_on_from_its_last_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_035_dead_between_job_and_status() {
+async fn acceptance_cronjob_035_crash_between_job_and_status() {
     for policy in ["Allow", "Forbid", "Replace"] {
         let world = World::at("2026-05-19T09:59:30Z");
         let manager = world.start().await;
         world.cron_job("c", json!({ "concurrencyPolicy": policy }));
-        world.spoil(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
         world.until("2026-05-19T10:00:00Z").await;
         assert_eq!((world.jobs(), world.active("c").len()), (vec![FIRST.to_owned()], 0));
         drop(manager);
@@ -41,7 +41,7 @@ async fn acceptance_cronjob_035_dead_between_job_and_status() {
         assert_eq!(world.active("c"), [FIRST]);
         assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
         assert_eq!(world.calls(), ["update cronjobs/status c"]);
-        assert_eq!(world.told("UnexpectedJob"), 0);
+        assert_eq!(world.event_count("UnexpectedJob"), 0);
     }
 }
 
@@ -50,25 +50,25 @@ async fn acceptance_cronjob_035_restarted_minutes_later_forbid_still_waits() {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "concurrencyPolicy": "Forbid" }));
-    world.spoil(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     drop(manager);
     world.cluster.stop_intercepting();
     pass(MINUTE * 3).await;
     let _manager = world.start().await;
     assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]));
-    assert_eq!(world.told("JobAlreadyActive"), 1);
+    assert_eq!(world.event_count("JobAlreadyActive"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_035_the_answer_to_a_creation_is_lost() {
+async fn acceptance_cronjob_035_a_create_response_is_lost() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     // The cache does not show the Job, so it is read from the server.
     world.cluster.freeze_watches("jobs");
     let mut lost = false;
-    world.spoil(move |line| {
+    world.fail_requests(move |line| {
         let lose = line == "create jobs" && !std::mem::replace(&mut lost, true);
         lose.then_some(Verdict::LoseAnswer)
     });
@@ -84,7 +84,7 @@ async fn acceptance_cronjob_035_the_answer_to_a_creation_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_restarts_within_a_minute_make_nothing_twice() {
+async fn two_restarts_within_a_minute_create_one_job() {
     let world = World::at("2026-05-19T09:59:30Z");
     world.cron_job("c", json!({}));
     pass(MINUTE).await;
@@ -100,7 +100,7 @@ async fn two_restarts_within_a_minute_make_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_046_a_conflict_is_written_over_what_the_server_has() {
+async fn acceptance_cronjob_046_after_a_conflict_the_change_is_applied_to_the_live_status() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
@@ -140,7 +140,7 @@ async fn a_status_that_cannot_be_written_is_written_later() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
-    world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!((world.jobs(), world.active("c").len()), (vec![FIRST.to_owned()], 0));
     world.cluster.stop_intercepting();
@@ -168,12 +168,12 @@ async fn a_sync_waits_until_the_cache_shows_the_own_last_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_run_is_told_before_its_job_goes() {
+async fn a_run_is_in_the_status_before_its_job_is_deleted() {
     for policy in ["Allow", "Replace"] {
         let world = World::at("2026-05-19T09:59:30Z");
         let manager = world.start().await;
         world.cron_job("c", json!({ "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0 }));
-        world.spoil(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
         world.until("2026-05-19T10:00:00Z").await;
         drop(manager);
         world.cluster.stop_intercepting();

@@ -40,7 +40,7 @@ async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_006_a_zone_decides_about_the_time_and_its_telling() {
+async fn acceptance_cronjob_006_a_zone_determines_the_time_and_its_annotation() {
     let world = World::at("2026-05-19T00:58:00Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 3 * * *", "timeZone": "Europe/Berlin" }));
@@ -49,7 +49,7 @@ async fn acceptance_cronjob_006_a_zone_decides_about_the_time_and_its_telling() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_007_without_a_zone_that_of_the_process_decides_and_utc_is_told() {
+async fn acceptance_cronjob_007_without_a_zone_the_process_zone_counts_and_the_annotation_is_utc() {
     let world = World::at("2026-05-18T23:58:00Z");
     let _manager = world.start_in("Asia/Tokyo").await;
     world.cron_job("c", json!({ "schedule": "0 9 * * *" }));
@@ -58,7 +58,7 @@ async fn acceptance_cronjob_007_without_a_zone_that_of_the_process_decides_and_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_008_a_zone_in_the_text_is_used_and_told_once() {
+async fn acceptance_cronjob_008_a_zone_in_the_text_is_used_and_reported_once() {
     let world = World::at("2026-05-19T12:58:00Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "TZ=America/New_York 0,10 9 * * *" }));
@@ -66,11 +66,11 @@ async fn acceptance_cronjob_008_a_zone_in_the_text_is_used_and_told_once() {
     assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);
     world.until("2026-05-19T13:10:00Z").await;
     assert_eq!(world.jobs().len(), 2);
-    assert_eq!(world.told("UnsupportedSchedule"), 1);
+    assert_eq!(world.event_count("UnsupportedSchedule"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_019_a_schedule_that_never_comes_is_told_once_and_costs_nothing() {
+async fn acceptance_cronjob_019_a_schedule_without_times_is_reported_once_and_costs_nothing() {
     let world = World::at("2026-05-19T10:00:00Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "59 23 31 2 *" }));
@@ -82,7 +82,7 @@ async fn acceptance_cronjob_019_a_schedule_that_never_comes_is_told_once_and_cos
     );
     world.edit("c", "schedule", json!("0 0 30 2 *"));
     pass(MINUTE * 20).await;
-    assert_eq!(world.told("InvalidSchedule"), 2);
+    assert_eq!(world.event_count("InvalidSchedule"), 2);
     assert!(world.calls().is_empty() && world.jobs().is_empty());
     // Two syncs of the CronJob, and the clock checks.
     let adds = manager.metrics("workqueue_adds_total{name=\"cronjob\"}");
@@ -91,7 +91,7 @@ async fn acceptance_cronjob_019_a_schedule_that_never_comes_is_told_once_and_cos
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_043_a_minute_has_one_job_however_short_the_period() {
+async fn acceptance_cronjob_043_a_minute_has_one_job_for_any_period() {
     let world = World::at("2026-05-19T10:00:05Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "@every 20s" }));

@@ -206,7 +206,7 @@ impl World {
     }
 
     /// How many events had this reason.
-    pub(crate) fn told(&self, reason: &str) -> i64 {
+    pub(crate) fn event_count(&self, reason: &str) -> i64 {
         let events = self.cluster.list("events", NS);
         let of = events.iter().filter(|it| it["reason"] == reason);
         of.map(|it| it["count"].as_i64().unwrap_or(1)).sum()
@@ -221,14 +221,14 @@ impl World {
     }
 
     /// The CronJobs that have a Job and no `lastScheduleTime`.
-    pub(crate) fn untold(&self) -> Vec<String> {
+    pub(crate) fn unrecorded(&self) -> Vec<String> {
         let owner = |it: &Value| text(&it["metadata"]["ownerReferences"][0]["name"]);
         let owners = self.cluster.list("jobs", NS).iter().map(owner).collect::<Vec<_>>();
         owners.into_iter().filter(|it| self.status(it, "lastScheduleTime").is_empty()).collect()
     }
 
     /// Makes the interceptor answer some calls of the controller, selected by their line.
-    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(cronjob_controller::NAME);
             let verdict = if ours { judge(&line(call)) } else { None };

@@ -35,22 +35,23 @@ fn pod(uid: &str, state: &str) -> String {
 }
 
 fn drawn(world: &World, uids: &[&str]) -> String {
-    dot(&world.graph.vertices(&asked(uids.iter().copied()), usize::MAX).unwrap())
+    dot(&world.graph.vertices(&uids_of_query(uids.iter().copied()), usize::MAX).unwrap())
 }
 
 #[test]
-fn of_a_large_graph_only_a_part_is_drawn_that_is_not_too_large() {
+fn a_part_is_drawn_only_up_to_the_size_limit() {
     let mut world = World::new();
     for (dependent, owner) in [("a", "o"), ("b", "o"), ("c", "p")] {
         world.pod(object(dependent).owned_by([to(owner)]));
     }
-    let drawn = |uids: &[&str], most| world.graph.vertices(&asked(uids.iter().copied()), most).map(|it| it.len());
+    let drawn =
+        |uids: &[&str], most| world.graph.vertices(&uids_of_query(uids.iter().copied()), most).map(|it| it.len());
     assert_eq!([drawn(&[], 5), drawn(&[], 4)], [Some(5), None]);
     assert_eq!([drawn(&["c"], 2), drawn(&["o"], 2)], [Some(2), None]);
 }
 
 #[test]
-fn nothing_is_drawn_as_upstream_draws_nothing() {
+fn an_empty_graph_is_drawn_as_upstream_draws_it() {
     let mut world = World::new();
     assert_eq!(drawn(&world, &[]), "strict digraph full {\n}\n");
     world.pod(object("alone"));
@@ -59,7 +60,7 @@ fn nothing_is_drawn_as_upstream_draws_nothing() {
 }
 
 #[test]
-fn one_vertex_to_the_letter() {
+fn one_vertex_is_drawn_exactly_as_upstream_draws_it() {
     let mut world = World::new();
     world.set(object("web").uid("b").foreground());
     world.pod(object("web-1").uid("a").owned_by([named("apps/v1", "ReplicaSet", "web", "b")]));
@@ -122,7 +123,7 @@ fn vertices_are_sorted_by_uid_and_edges_by_both_ends() {
 }
 
 #[test]
-fn a_uid_draws_what_it_is_connected_with_up_and_down() {
+fn a_uid_draws_its_owners_and_dependents() {
     let world = two_components();
     let want = format!(
         "strict digraph full {{\n  // Node definitions.\n{}{}  // Edge definitions.\n  \"x\" -> \"y\";\n}}\n",
@@ -137,7 +138,7 @@ fn a_uid_draws_what_it_is_connected_with_up_and_down() {
 
 /// Upstream draws such an owner with the uid of the child, and again for each of its children.
 #[test]
-fn an_owner_that_went_is_drawn_once_and_under_its_own_uid() {
+fn a_missing_owner_is_drawn_once_with_its_own_uid() {
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").owned_by([to("o")]));
@@ -155,7 +156,7 @@ fn an_owner_that_went_is_drawn_once_and_under_its_own_uid() {
 }
 
 #[test]
-fn words_that_somebody_made_up_stay_within_their_quotes() {
+fn invented_names_stay_within_their_quotes() {
     let mut world = World::new();
     world.pod(object("a").owned_by([named("a/b/c", "K\"in\\d", "n\u{1}\u{85}ä", "o\n")]));
     let text = drawn(&world, &[]);

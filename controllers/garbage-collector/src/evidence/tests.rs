@@ -2,7 +2,7 @@ use api::{Details, Status};
 
 use super::*;
 
-fn asked() -> Coordinates {
+fn owner_coordinates() -> Coordinates {
     Coordinates {
         kind: "ConfigMap".into(),
         api_version: "v1".into(),
@@ -38,19 +38,21 @@ fn meta(uid: &str, deletion: Option<i64>, finalizers: &[&str]) -> Meta {
 }
 
 #[test]
-fn a_404_proves_the_end_only_where_it_names_the_object() {
-    let gone = weigh(&maps(), &asked(), Err(not_found("owner"))).unwrap();
-    assert!(matches!(&gone, Standing::Gone(gone) if gone.evidence == Evidence::NotFound && gone.owner == asked()));
+fn a_404_is_a_proof_only_if_it_names_the_object() {
+    let gone = evaluate_read(&maps(), &owner_coordinates(), Err(not_found("owner"))).unwrap();
+    assert!(
+        matches!(&gone, OwnerState::Gone(gone) if gone.evidence == Evidence::NotFound && gone.owner == owner_coordinates())
+    );
     for name in ["", "other", "owner/status"] {
-        let err = weigh(&maps(), &asked(), Err(not_found(name))).unwrap_err();
+        let err = evaluate_read(&maps(), &owner_coordinates(), Err(not_found(name))).unwrap_err();
         assert!(matches!(err, Unproved::NotServed(_)), "{name:?}: {err}");
     }
-    let nameless = Coordinates { name: "".into(), ..asked() };
-    assert!(weigh(&maps(), &nameless, Err(not_found(""))).is_err(), "a name that is empty names nothing");
+    let nameless = Coordinates { name: "".into(), ..owner_coordinates() };
+    assert!(evaluate_read(&maps(), &nameless, Err(not_found(""))).is_err(), "a name that is empty names nothing");
 }
 
 #[test]
-fn a_404_that_names_something_else_of_the_name_proves_nothing() {
+fn a_404_about_another_kind_of_the_same_name_proves_nothing() {
     for (kind, group, resource, proves) in [
         ("configmaps", "", maps(), true),
         ("ConfigMap", "", maps(), true),
@@ -62,8 +64,8 @@ fn a_404_that_names_something_else_of_the_name_proves_nothing() {
         ("widgets", "apps", Resource::namespaced("example.com", "v1", "widgets", "Widget"), false),
         ("companions", "example.com", Resource::namespaced("example.com", "v1", "widgets", "Widget"), false),
     ] {
-        let weighed = weigh(&resource, &asked(), Err(not_found_as("owner", kind, group)));
-        assert_eq!(matches!(weighed, Ok(Standing::Gone(_))), proves, "{kind} {group}");
+        let weighed = evaluate_read(&resource, &owner_coordinates(), Err(not_found_as("owner", kind, group)));
+        assert_eq!(matches!(weighed, Ok(OwnerState::Gone(_))), proves, "{kind} {group}");
         assert!(proves || matches!(weighed, Err(Unproved::NotServed(_))), "{kind} {group}");
     }
 }
@@ -73,22 +75,25 @@ fn no_other_error_proves_anything() {
     for code in [400, 401, 403, 405, 406, 409, 410, 422, 429, 500, 503, 504] {
         let details = Details { name: "owner".to_owned(), ..Details::default() };
         let err = ApiError::from_read(Status { code, details, ..Status::default() }, None);
-        assert!(matches!(weigh(&maps(), &asked(), Err(err)), Err(Unproved::Failed(_))), "{code}");
+        assert!(matches!(evaluate_read(&maps(), &owner_coordinates(), Err(err)), Err(Unproved::Failed(_))), "{code}");
     }
-    assert!(matches!(weigh(&maps(), &asked(), Err(ApiError::unknown("cut off"))), Err(Unproved::Failed(_))));
+    assert!(matches!(
+        evaluate_read(&maps(), &owner_coordinates(), Err(ApiError::unknown("cut off"))),
+        Err(Unproved::Failed(_))
+    ));
 }
 
 #[test]
-fn acceptance_gc_035_another_object_of_the_name_proves_the_end_of_the_first() {
-    let gone = weigh(&maps(), &asked(), Ok(meta("u2", None, &[]))).unwrap();
-    assert!(matches!(&gone, Standing::Gone(gone) if gone.evidence == Evidence::Replaced(Uid::new("u2"))));
+fn acceptance_gc_035_another_uid_under_the_name_proves_that_the_first_is_gone() {
+    let gone = evaluate_read(&maps(), &owner_coordinates(), Ok(meta("u2", None, &[]))).unwrap();
+    assert!(matches!(&gone, OwnerState::Gone(gone) if gone.evidence == Evidence::Replaced(Uid::new("u2"))));
     assert!(
-        matches!(weigh(&maps(), &asked(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)),
+        matches!(evaluate_read(&maps(), &owner_coordinates(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)),
         "an object without uid"
     );
     let elsewhere = Meta { name: "other".into(), ..meta("u2", None, &[]) };
     assert!(
-        matches!(weigh(&maps(), &asked(), Ok(elsewhere)), Err(Unproved::Unrelated)),
+        matches!(evaluate_read(&maps(), &owner_coordinates(), Ok(elsewhere)), Err(Unproved::Unrelated)),
         "an object that nobody asked for"
     );
 }
@@ -103,17 +108,17 @@ fn an_owner_waits_only_while_it_is_deleted_in_the_foreground() {
         ("acceptance_gc_014: orphans first", Some(1), &[FOREGROUND, ORPHAN], false),
         ("goes after its dependents", Some(1), &["example.com/x", FOREGROUND], true),
     ] {
-        let standing = weigh(&maps(), &asked(), Ok(meta("u1", deletion, finalizers))).unwrap();
-        match standing {
-            Standing::Waiting(waiting) => assert!(waits && *waiting.version() == Version::from(7), "{name}"),
-            Standing::Solid(uid) => assert!(!waits && uid == Uid::new("u1"), "{name}"),
+        let owner_state = evaluate_read(&maps(), &owner_coordinates(), Ok(meta("u1", deletion, finalizers))).unwrap();
+        match owner_state {
+            OwnerState::Waiting(waiting) => assert!(waits && *waiting.version() == Version::from(7), "{name}"),
+            OwnerState::Live(uid) => assert!(!waits && uid == Uid::new("u1"), "{name}"),
             other => panic!("{name}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn nothing_is_judged_without_one_proof_for_each_reference() {
+fn judging_needs_one_owner_state_for_each_reference() {
     let reference = |name: &str| OwnerRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
@@ -123,12 +128,12 @@ fn nothing_is_judged_without_one_proof_for_each_reference() {
         block_owner_deletion: false,
     };
     let object = || Object {
-        coordinates: asked(),
+        coordinates: owner_coordinates(),
         resource: maps(),
         meta: Meta { owners: [reference("a"), reference("b")].into(), ..meta("u1", None, &[]) },
     };
-    let solid = |name: &str| Standing::Solid(Uid::new(name));
-    assert!(Judged::new(object(), vec![solid("a"), solid("b")]).is_some());
-    assert!(Judged::new(object(), vec![solid("a")]).is_none(), "one is missing");
-    assert!(Judged::new(object(), vec![solid("b"), solid("a")]).is_none(), "of the other one");
+    let live = |name: &str| OwnerState::Live(Uid::new(name));
+    assert!(Judged::new(object(), vec![live("a"), live("b")]).is_some());
+    assert!(Judged::new(object(), vec![live("a")]).is_none(), "one is missing");
+    assert!(Judged::new(object(), vec![live("b"), live("a")]).is_none(), "of the other one");
 }

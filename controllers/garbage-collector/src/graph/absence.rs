@@ -11,7 +11,7 @@ use api::{Atom, OwnerRef, Uid};
 use super::{
     Coordinates, Graph, MonitorId,
     ids::Id,
-    node::{Known, Node, blocks, names, owners_of, refs_to},
+    node::{Node, NodeState, blocks, names, owners_of, refs_to},
 };
 use crate::evidence::Gone;
 
@@ -24,12 +24,12 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     /// True if a claim from this namespace means the object that was looked up.
-    fn fits(&self, namespace: &Atom) -> bool {
+    fn matches_namespace(&self, namespace: &Atom) -> bool {
         self.anywhere || self.claim.namespace == *namespace
     }
 
     /// True if these coordinates, claimed or observed, mean the object that was looked up.
-    fn is(&self, other: &Coordinates) -> bool {
+    fn matches(&self, other: &Coordinates) -> bool {
         let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
         let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
         same && (self.anywhere || other.namespace == *namespace)
@@ -38,31 +38,31 @@ impl Probe<'_> {
 
 impl Graph {
     /// Applies a DELETED event. Returns the proof, if a reference names the object.
-    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Gone> {
+    pub(crate) fn on_deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Gone> {
         if !self.monitors.contains_key(&by) {
             return None;
         }
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
-        match &node.known {
+        match &node.state {
             // A live read was faster than the watch.
-            Known::Gone { .. } => None,
+            NodeState::Gone { .. } => None,
             // The object is served by two types under one uid. The deletion from the second type is only a deletion
             // there.
-            Known::Observed(observed) if observed.by != by => None,
-            Known::Observed(_) => {
+            NodeState::Observed(observed) if observed.by != by => None,
+            NodeState::Observed(_) => {
                 let named = if node.has_dependents() { self.coordinates(node) } else { None };
-                let told = named.map(Gone::told);
-                self.goes(id, told.clone());
-                told
+                let proof = named.map(Gone::from_deleted_event);
+                self.mark_gone(id, proof.clone());
+                proof
             }
             // Only claims are known, and they may be wrong.
-            Known::Claimed { .. } => {
-                self.goes(id, None);
+            NodeState::Claimed { .. } => {
+                self.mark_gone(id, None);
                 None
             }
-            Known::Unwatched { .. } => {
-                self.due_delete(id);
+            NodeState::Unwatched { .. } => {
+                self.mark_due_delete(id);
                 None
             }
         }
@@ -70,35 +70,37 @@ impl Graph {
 
     /// A new complete set of this monitor does not contain the object. Its dependents become due, but nothing is
     /// proved: the list may be older than the known state, and the type may be served only in part.
-    pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
+    pub(crate) fn on_missing(&mut self, by: MonitorId, uid: &Uid) {
         let Some(id) = self.nodes.find(uid) else { return };
         if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
-            self.goes(id, None);
+            self.mark_gone(id, None);
         }
     }
 
     /// A live read found that the object does not exist. That proves nothing about the same uid at other coordinates.
     /// If the type is cluster-scoped, claims from every namespace mean this object. True if a reference names exactly
     /// this object.
-    pub(crate) fn proved_absent(&mut self, probed: &Coordinates, gone: Gone) -> bool {
+    pub(crate) fn on_proved_absent(&mut self, probed: &Coordinates, gone: Gone) -> bool {
         let probe = &Probe { claim: probed, anywhere: gone.owner().namespace.is_empty() };
         let Some(id) = self.nodes.find(&probed.uid) else { return false };
         let Some(node) = self.nodes.get(id) else { return false };
         let (matching, is_claimed_otherwise) = self.split(id, probe);
-        match &node.known {
-            Known::Gone { .. } => drop(self.keep(id, gone)),
+        match &node.state {
+            NodeState::Gone { .. } => drop(self.keep_proof(id, gone)),
             // The read was faster than the watch.
-            Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| probe.is(&it)) => {
-                self.goes(id, Some(gone));
+            NodeState::Observed(_) | NodeState::Unwatched { .. }
+                if self.coordinates(node).is_some_and(|it| probe.matches(&it)) =>
+            {
+                self.mark_gone(id, Some(gone));
             }
-            Known::Claimed { .. } if !is_claimed_otherwise => self.goes(id, Some(gone)),
-            Known::Observed(_) | Known::Unwatched { .. } => self.due_all(&matching),
-            Known::Claimed { coordinates, .. } => {
-                let was_probed = probe.is(coordinates);
-                self.due_all(&matching);
-                let claims = self.keep(id, gone);
+            NodeState::Claimed { .. } if !is_claimed_otherwise => self.mark_gone(id, Some(gone)),
+            NodeState::Observed(_) | NodeState::Unwatched { .. } => self.mark_due_all(&matching),
+            NodeState::Claimed { coordinates, .. } => {
+                let was_probed = probe.matches(coordinates);
+                self.mark_due_all(&matching);
+                let claims = self.keep_proof(id, gone);
                 if was_probed {
-                    self.claim_otherwise(id, probed, &claims);
+                    self.select_next_claim(id, probed, &claims);
                 }
             }
         }
@@ -107,30 +109,30 @@ impl Graph {
 
     /// A live read found an object that no monitor shows. No event will show its deletion, so it is looked up at these
     /// coordinates until it is gone. Other claims about it may be wrong.
-    pub(crate) fn lives(&mut self, at: &Coordinates) {
+    pub(crate) fn on_live_owner(&mut self, at: &Coordinates) {
         let Some(id) = self.nodes.find(&at.uid) else { return };
-        match self.nodes.get(id).map(|it| &it.known) {
+        match self.nodes.get(id).map(|it| &it.state) {
             // Its deletion was proved while the response was in flight.
-            Some(Known::Claimed { absent, .. } | Known::Gone { absent }) if absent.of(at).is_some() => {}
-            Some(Known::Claimed { coordinates, .. }) if is_claimed_at(coordinates, at) => {}
-            Some(Known::Claimed { .. } | Known::Gone { .. }) => self.claim(id, at.clone()),
+            Some(NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs }) if proofs.get(at).is_some() => {}
+            Some(NodeState::Claimed { coordinates, .. }) if is_claimed_at(coordinates, at) => {}
+            Some(NodeState::Claimed { .. } | NodeState::Gone { .. }) => self.claim(id, at.clone()),
             // A monitor shows it, or it is looked up already.
-            Some(Known::Observed(_) | Known::Unwatched { .. }) | None => {}
+            Some(NodeState::Observed(_) | NodeState::Unwatched { .. }) | None => {}
         }
     }
 
     /// The object exists: removes the proofs about its uid, which were for other names or from before a restore of
     /// etcd.
-    pub(crate) fn forget_proofs_of(&mut self, uid: &Uid) {
+    pub(crate) fn drop_proofs_of(&mut self, uid: &Uid) {
         if let Some(node) = self.nodes.find(uid).and_then(|id| self.nodes.get_mut(id)) {
-            drop(node.take_absent());
+            drop(node.take_proofs());
         }
     }
 
     /// Removes all proofs after a restore of etcd, because every object may exist again.
-    pub(crate) fn forget_proofs(&mut self) {
+    pub(crate) fn drop_proofs(&mut self) {
         for node in self.nodes.iter_mut() {
-            drop(node.take_absent());
+            drop(node.take_proofs());
         }
     }
 
@@ -138,14 +140,14 @@ impl Graph {
     /// looked up live from now on; the others are removed.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
-        let awaited: Vec<bool> = members.iter().map(|id| self.is_awaited(*id)).collect();
+        let awaited: Vec<bool> = members.iter().map(|id| self.blocks_waiting_owner(*id)).collect();
         for id in &members {
             self.unwatch(*id);
         }
         // Only after the loop above: their dependents may have been removed in it, in any order.
-        for (id, is_awaited) in members.into_iter().zip(awaited) {
-            if is_awaited || self.nodes.get(id).is_some_and(Node::has_dependents) {
-                self.due_delete(id);
+        for (id, blocks_waiting_owner) in members.into_iter().zip(awaited) {
+            if blocks_waiting_owner || self.nodes.get(id).is_some_and(Node::has_dependents) {
+                self.mark_due_delete(id);
             }
         }
         self.monitors.remove(&by);
@@ -153,21 +155,23 @@ impl Graph {
 
     /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
     /// blocked any.
-    pub(crate) fn holds_no_more(&mut self, uid: &Uid) -> bool {
+    pub(crate) fn release_owners(&mut self, uid: &Uid) -> bool {
         let Some(id) = self.nodes.find(uid) else { return false };
-        let Some(Node { known: Known::Unwatched { holds, .. }, .. }) = self.nodes.get_mut(id) else { return false };
-        let held = std::mem::take(holds);
+        let Some(Node { state: NodeState::Unwatched { blocking_refs, .. }, .. }) = self.nodes.get_mut(id) else {
+            return false;
+        };
+        let held = std::mem::take(blocking_refs);
         for owner in owners_of(&held) {
             self.unlink(id, owner, true);
         }
         if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
-            self.forget(id);
+            self.remove_node(id);
         }
         !held.is_empty()
     }
 
     /// True if it blocks a waiting owner.
-    fn is_awaited(&self, id: Id) -> bool {
+    fn blocks_waiting_owner(&self, id: Id) -> bool {
         let waits = |it: &Uid| {
             let owner = self.nodes.find(it).filter(|it| *it != id);
             owner.and_then(|it| self.nodes.get(it)).is_some_and(|it| it.lifecycle().foreground)
@@ -182,29 +186,30 @@ impl Graph {
         let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return };
         let (by, refs, waits) = (observed.by, self.refs(observed), node.lifecycle().foreground);
         let blocks = |it: &&OwnerRef| it.block_owner_deletion && !it.uid.is_empty() && it.uid != node.uid;
-        let holds: Arc<[OwnerRef]> = refs.iter().filter(blocks).cloned().collect();
+        let blocking_refs: Arc<[OwnerRef]> = refs.iter().filter(blocks).cloned().collect();
         if waits {
             // It is unknown from now on if it still waits for its dependents.
             self.recount(&refs, false);
         }
-        self.leave(id, by);
-        self.drop_due(id);
-        self.spell_out(id);
-        let let_go: Vec<&Uid> = owners_of(&refs).filter(|it| !names(&holds, it)).collect();
+        self.remove_member(id, by);
+        self.clear_due(id);
+        self.expand_refs(id);
+        let released: Vec<&Uid> = owners_of(&refs).filter(|it| !names(&blocking_refs, it)).collect();
         if let Some(node) = self.nodes.get_mut(id) {
-            node.known = Known::Unwatched { coordinates: Arc::new(coordinates), holds: holds.clone() };
+            node.state =
+                NodeState::Unwatched { coordinates: Arc::new(coordinates), blocking_refs: blocking_refs.clone() };
         }
-        for owner in let_go {
+        for owner in released {
             self.unlink(id, owner, false);
         }
         if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
-            self.forget(id);
+            self.remove_node(id);
         }
     }
 
     /// The object is gone, with a proof or without one. Its dependents become due, and an owner that it was the last to
     /// block may be finalized. Without dependents the node is removed.
-    fn goes(&mut self, id: Id, proof: Option<Gone>) {
+    fn mark_gone(&mut self, id: Id, proof: Option<Gone>) {
         let Some(node) = self.nodes.get(id) else { return };
         let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
         // An object that names itself also stops being its own dependent.
@@ -212,18 +217,18 @@ impl Graph {
             self.unlink(id, owner, blocks(&owners, owner));
         }
         if let Some(by) = by {
-            self.leave(id, by);
+            self.remove_member(id, by);
         }
-        self.drop_due(id);
-        self.spell_out(id);
+        self.clear_due(id);
+        self.expand_refs(id);
         let Some(node) = self.nodes.get_mut(id) else { return };
-        let mut absent = node.take_absent();
-        proof.into_iter().for_each(|it| absent.insert(it));
-        node.known = Known::Gone { absent };
+        let mut proofs = node.take_proofs();
+        proof.into_iter().for_each(|it| proofs.insert(it));
+        node.state = NodeState::Gone { proofs };
         if node.has_dependents() {
-            self.due_dependents(id);
+            self.mark_due_dependents(id);
         } else {
-            self.forget(id);
+            self.remove_node(id);
         }
     }
 
@@ -233,7 +238,7 @@ impl Graph {
         let (mut matching, mut is_claimed_otherwise) = (Vec::new(), false);
         for dependent in self.dependents_of(owner) {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
-            let fits = probe.fits(&observed.namespace);
+            let fits = probe.matches_namespace(&observed.namespace);
             let refs = self.refs(observed);
             let is_match = |it: &OwnerRef| fits && probe.claim.match_ref(it);
             if refs_to(&refs, &probe.claim.uid).any(is_match) {
@@ -245,46 +250,46 @@ impl Graph {
     }
 
     /// Keeps the proofs for claims that dependents of this owner make, and returns these claims.
-    fn keep(&mut self, owner: Id, gone: Gone) -> BTreeSet<Coordinates> {
+    fn keep_proof(&mut self, owner: Id, gone: Gone) -> BTreeSet<Coordinates> {
         let mut claims = BTreeSet::new();
         for observed in self.dependents_of(owner).iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
             let refs = self.refs(observed);
             let of_it = refs_to(&refs, &gone.owner().uid);
             claims.extend(of_it.map(|it| Coordinates::claimed(it, &observed.namespace)));
         }
-        if let Some(Node { known: Known::Claimed { absent, .. } | Known::Gone { absent }, .. }) =
+        if let Some(Node { state: NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs }, .. }) =
             self.nodes.get_mut(owner)
         {
-            absent.insert(gone);
-            absent.retain(&claims);
+            proofs.insert(gone);
+            proofs.retain(&claims);
         }
         claims
     }
 
     /// Selects the next claim that is not proved absent, in sort order and cyclic; if there is none, the owner is gone.
     /// A queued item keeps the claim that it was queued with.
-    fn claim_otherwise(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
-        let Some(absent) = self.nodes.get(owner).and_then(Node::absent) else { return };
+    fn select_next_claim(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
+        let Some(proofs) = self.nodes.get(owner).and_then(Node::proofs) else { return };
         let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(claims);
-        match in_order.find(|it| absent.of(it).is_none()) {
+        match in_order.find(|it| proofs.get(it).is_none()) {
             Some(next) => self.claim(owner, next.clone()),
-            None => self.goes(owner, None),
+            None => self.mark_gone(owner, None),
         }
     }
 
     /// Looks up an object that no monitor shows at these coordinates from now on.
     fn claim(&mut self, id: Id, coordinates: Coordinates) {
-        self.drop_due(id);
-        self.spell_out(id);
+        self.clear_due(id);
+        self.expand_refs(id);
         if let Some(node) = self.nodes.get_mut(id) {
-            node.known = Known::Claimed { coordinates: Arc::new(coordinates), absent: node.take_absent() };
+            node.state = NodeState::Claimed { coordinates: Arc::new(coordinates), proofs: node.take_proofs() };
         }
-        self.due_delete_later(id);
+        self.mark_due_delete_later(id);
     }
 
-    fn due_all(&mut self, ids: &[Id]) {
+    fn mark_due_all(&mut self, ids: &[Id]) {
         for id in ids {
-            self.due_delete(*id);
+            self.mark_due_delete(*id);
         }
     }
 }

@@ -8,22 +8,22 @@ use api::Uid;
 use super::{
     Due, Graph, Item, Misplaced,
     ids::Id,
-    node::{Flags, Known, refs_to},
+    node::{Flags, NodeState, refs_to},
     slab::Slab,
 };
 
 /// Nodes in the order in which they became due. The flag in the node shows if it is still due.
 #[derive(Default)]
-pub(super) struct Lines {
-    delete: Line,
-    delete_later: Line,
-    orphan: Line,
+pub(super) struct DueLists {
+    delete: DueList,
+    delete_later: DueList,
+    orphan: DueList,
     /// Dependents with references into another namespace, and the owners in these references.
     misplaced: BTreeMap<Id, Vec<Uid>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct DueList {
     ids: Vec<Id>,
     /// The number of nodes that are still due.
     live: usize,
@@ -35,13 +35,13 @@ const SMALL: usize = 64;
 impl Graph {
     /// Takes everything that is due.
     pub(crate) fn take_due(&mut self) -> Due {
-        let Self { nodes, lines, .. } = self;
+        let Self { nodes, due_lists, .. } = self;
         // A node that is due now need not be due later too. So take those first, while both flags are set.
-        let later = lines.delete_later.take(nodes, Flags::DELETE_LATER).into_iter();
+        let later = due_lists.delete_later.take(nodes, Flags::DELETE_LATER).into_iter();
         let later = later.filter(|id| nodes.get(*id).is_some_and(|it| !it.due.has(Flags::DELETE))).collect::<Vec<_>>();
-        let delete = lines.delete.take(nodes, Flags::DELETE);
-        let orphan = lines.orphan.take(nodes, Flags::ORPHAN);
-        let misplaced = std::mem::take(&mut lines.misplaced);
+        let delete = due_lists.delete.take(nodes, Flags::DELETE);
+        let orphan = due_lists.orphan.take(nodes, Flags::ORPHAN);
+        let misplaced = std::mem::take(&mut due_lists.misplaced);
         Due {
             delete: delete.into_iter().filter_map(|id| self.item(id)).collect(),
             delete_later: later.into_iter().filter_map(|id| self.item(id)).collect(),
@@ -51,57 +51,57 @@ impl Graph {
     }
 
     /// True if [`Graph::take_due`] would return nothing.
-    pub(crate) fn nothing_is_due(&self) -> bool {
-        let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
+    pub(crate) fn has_nothing_due(&self) -> bool {
+        let DueLists { delete, delete_later, orphan, misplaced } = &self.due_lists;
         delete.live + delete_later.live + orphan.live == 0 && misplaced.is_empty()
     }
 
     #[cfg(test)]
-    pub(super) fn places_in_lines(&self) -> usize {
-        let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
+    pub(super) fn due_entries(&self) -> usize {
+        let DueLists { delete, delete_later, orphan, misplaced } = &self.due_lists;
         delete.ids.len() + delete_later.ids.len() + orphan.ids.len() + misplaced.len()
     }
 
-    pub(super) fn due_delete(&mut self, id: Id) {
-        self.lines.delete.add(&mut self.nodes, id, Flags::DELETE);
+    pub(super) fn mark_due_delete(&mut self, id: Id) {
+        self.due_lists.delete.add(&mut self.nodes, id, Flags::DELETE);
     }
 
-    pub(super) fn due_delete_later(&mut self, id: Id) {
-        self.lines.delete_later.add(&mut self.nodes, id, Flags::DELETE_LATER);
+    pub(super) fn mark_due_delete_later(&mut self, id: Id) {
+        self.due_lists.delete_later.add(&mut self.nodes, id, Flags::DELETE_LATER);
     }
 
-    pub(super) fn due_orphan(&mut self, id: Id) {
-        self.lines.orphan.add(&mut self.nodes, id, Flags::ORPHAN);
+    pub(super) fn mark_due_orphan(&mut self, id: Id) {
+        self.due_lists.orphan.add(&mut self.nodes, id, Flags::ORPHAN);
     }
 
-    pub(super) fn due_misplaced(&mut self, dependent: Id, owner: Uid) {
-        let owners = self.lines.misplaced.entry(dependent).or_default();
+    pub(super) fn mark_due_misplaced(&mut self, dependent: Id, owner: Uid) {
+        let owners = self.due_lists.misplaced.entry(dependent).or_default();
         if !owners.contains(&owner) {
             owners.push(owner);
         }
     }
 
     /// Cancels what a node is due for, because it is removed or gets another identity.
-    pub(super) fn drop_due(&mut self, id: Id) {
-        let Self { nodes, lines: Lines { delete, delete_later, orphan, misplaced }, .. } = self;
+    pub(super) fn clear_due(&mut self, id: Id) {
+        let Self { nodes, due_lists: DueLists { delete, delete_later, orphan, misplaced }, .. } = self;
         delete.drop(nodes, id, Flags::DELETE);
         delete_later.drop(nodes, id, Flags::DELETE_LATER);
         orphan.drop(nodes, id, Flags::ORPHAN);
         misplaced.remove(&id);
         if let Some(node) = nodes.get_mut(id) {
             node.due.clear(Flags::DELETE_NEWER);
-            node.due.clear(Flags::DETACHED);
+            node.due.clear(Flags::REFERENCES_REMOVED);
         }
     }
 
     pub(super) fn item(&self, id: Id) -> Option<Item> {
         let node = self.nodes.get(id)?;
-        match &node.known {
-            Known::Observed(_) => Some(Item::Observed(node.uid.clone())),
-            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => {
+        match &node.state {
+            NodeState::Observed(_) => Some(Item::Observed(node.uid.clone())),
+            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
                 Some(Item::Virtual(coordinates.clone()))
             }
-            Known::Gone { .. } => None,
+            NodeState::Gone { .. } => None,
         }
     }
 
@@ -115,7 +115,7 @@ impl Graph {
     }
 }
 
-impl Line {
+impl DueList {
     fn add(&mut self, nodes: &mut Slab, id: Id, flag: Flags) {
         if nodes.get_mut(id).is_some_and(|it| it.due.set(flag)) {
             self.ids.push(id);

@@ -8,9 +8,9 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
+    node::{Node, NodeState, Refs, blocks, names, owners_of, refs_to, same_claims},
 };
-use crate::absent::Absences;
+use crate::absence_proofs::AbsenceProofs;
 
 impl Graph {
     /// Links an observed dependent to one of its owners. An unknown owner becomes due, because it may be long gone. The
@@ -23,17 +23,17 @@ impl Graph {
             Some(id) => {
                 // The node was kept only because it blocks another owner, so it was not looked up yet.
                 let is_new = |it: &Node| it.below.as_ref().is_none_or(|below| below.dependents.is_empty());
-                let unwatched = |it: &&Node| matches!(it.known, Known::Unwatched { .. });
+                let unwatched = |it: &&Node| matches!(it.state, NodeState::Unwatched { .. });
                 if self.nodes.get(id).filter(unwatched).is_some_and(is_new) {
-                    self.due_delete(id);
+                    self.mark_due_delete(id);
                 }
                 id
             }
             None => {
                 let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
-                let claimed = Known::Claimed { coordinates, absent: Absences::default() };
+                let claimed = NodeState::Claimed { coordinates, proofs: AbsenceProofs::default() };
                 let id = self.nodes.insert(Node::new(owner.clone(), claimed));
-                self.due_delete(id);
+                self.mark_due_delete(id);
                 id
             }
         };
@@ -51,43 +51,43 @@ impl Graph {
             return;
         }
         if waits {
-            take_one(&mut below.deleting_dependents);
+            decrement(&mut below.deleting_dependents);
         }
         let was_last = below.dependents.is_empty();
         if was_last {
             node.below = None;
         } else if blocked && dependent != id {
-            take_one(&mut below.blocking);
+            decrement(&mut below.blocking);
         }
         if node.observed().is_none() && !node.is_needed() {
             // Nothing would ever remove this node, and a lookup of it has no use.
-            self.forget(id);
+            self.remove_node(id);
         } else if blocked && dependent != id {
-            self.perhaps_unblocked(id);
+            self.mark_due_if_unblocked(id);
         }
     }
 
     /// Unlinks an unwatched dependent that blocks its owner, without further effects, because a new edge follows at
     /// once.
-    pub(super) fn unhold(&mut self, dependent: Id, owner: &Uid) {
+    pub(super) fn unlink_unwatched(&mut self, dependent: Id, owner: &Uid) {
         let node = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id));
         if let Some(below) = node.and_then(|it| it.below.as_mut())
             && below.dependents.remove(dependent)
         {
-            take_one(&mut below.blocking);
+            decrement(&mut below.blocking);
         }
     }
 
     /// Handles that a dependent does not block this owner any more.
-    pub(super) fn unblock(&mut self, owner: &Uid) {
+    pub(super) fn on_unblocked(&mut self, owner: &Uid) {
         if let Some(id) = self.nodes.find(owner) {
-            self.perhaps_unblocked(id);
+            self.mark_due_if_unblocked(id);
         }
     }
 
     /// The references by which a node is a dependent.
     pub(super) fn edges(&self, node: &Node) -> Arc<[OwnerRef]> {
-        node.observed().map_or_else(|| node.holds().into(), |it| self.refs(it))
+        node.observed().map_or_else(|| node.blocking_refs().into(), |it| self.refs(it))
     }
 
     /// Changes the edges of a dependent from its old references to its present ones.
@@ -101,9 +101,9 @@ impl Graph {
             if !names(old, owner) {
                 self.link(dependent, owner);
             } else if same_claims(old, &new, owner) {
-                self.reblock(dependent, owner, blocks(old, owner), blocks(&new, owner));
+                self.update_blocking(dependent, owner, blocks(old, owner), blocks(&new, owner));
             } else {
-                self.reclaim(dependent, owner, old);
+                self.relink_claim(dependent, owner, old);
             }
         }
         for owner in owners_of(old).filter(|it| !names(&new, it)) {
@@ -147,9 +147,9 @@ impl Graph {
         }
     }
 
-    pub(super) fn due_dependents(&mut self, owner: Id) {
+    pub(super) fn mark_due_dependents(&mut self, owner: Id) {
         for dependent in self.dependents_of(owner) {
-            self.due_delete(dependent);
+            self.mark_due_delete(dependent);
         }
     }
 
@@ -159,8 +159,8 @@ impl Graph {
     }
 
     /// Removes a node without dependents.
-    pub(super) fn forget(&mut self, id: Id) {
-        self.drop_due(id);
+    pub(super) fn remove_node(&mut self, id: Id) {
+        self.clear_due(id);
         self.nodes.remove(id);
     }
 
@@ -176,12 +176,12 @@ impl Graph {
     }
 
     /// Handles a reference whose coordinates changed in place, as a removed and an added reference.
-    fn reclaim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
+    fn relink_claim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
         let Some(id) = self.nodes.find(owner) else { return };
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
         let blocks_now = observed.blocks(owner, id);
         if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) {
-            self.reblock(dependent, owner, blocks(old, owner), blocks_now);
+            self.update_blocking(dependent, owner, blocks(old, owner), blocks_now);
             self.examine(dependent, id);
         } else {
             // The old claim may have no other reference now.
@@ -190,21 +190,21 @@ impl Graph {
         }
     }
 
-    fn reblock(&mut self, dependent: Id, owner: &Uid, blocked: bool, blocks: bool) {
+    fn update_blocking(&mut self, dependent: Id, owner: &Uid, blocked: bool, blocks: bool) {
         let Some(id) = self.nodes.find(owner).filter(|it| *it != dependent && blocked != blocks) else { return };
         let Some(below) = self.nodes.get_mut(id).and_then(|it| it.below.as_mut()) else { return };
         if blocks {
             below.blocking += 1;
         } else {
-            take_one(&mut below.blocking);
-            self.perhaps_unblocked(id);
+            decrement(&mut below.blocking);
+            self.mark_due_if_unblocked(id);
         }
     }
 
     /// Makes a waiting owner due if no dependent blocks it any more. While others block it, it has nothing to do.
-    fn perhaps_unblocked(&mut self, owner: Id) {
+    fn mark_due_if_unblocked(&mut self, owner: Id) {
         if self.nodes.get(owner).is_some_and(|it| it.blocking() == 0 && it.lifecycle().foreground) {
-            self.due_delete(owner);
+            self.mark_due_delete(owner);
         }
     }
 
@@ -213,29 +213,29 @@ impl Graph {
         let Some(observed) = child.observed() else { return };
         let Some(identity) = self.coordinates(node) else {
             // The owner is gone: the dependent must be deleted, if that is confirmed.
-            return self.due_delete(dependent);
+            return self.mark_due_delete(dependent);
         };
         let is_seen = node.observed().is_some();
         let elsewhere = !identity.namespace.is_empty() && identity.namespace != observed.namespace;
         let misnamed = match &observed.owners {
-            Refs::Given(refs) => refs_to(refs, &node.uid).any(|it| !identity.match_ref(it)),
-            Refs::Plain { .. } => false,
+            Refs::Full(refs) => refs_to(refs, &node.uid).any(|it| !identity.match_ref(it)),
+            Refs::Compact { .. } => false,
         };
         // The owner may be a namespaced object that a cluster-scoped dependent named first, wrongly (#98040).
         let perhaps_namespaced = !is_seen && identity.namespace.is_empty() && !observed.namespace.is_empty();
         let waits = dependent != owner && node.lifecycle().foreground;
         let uid = identity.uid;
         if elsewhere && is_seen {
-            self.due_misplaced(dependent, uid);
+            self.mark_due_misplaced(dependent, uid);
         }
         if elsewhere || misnamed || perhaps_namespaced || waits {
-            self.due_delete(dependent);
+            self.mark_due_delete(dependent);
         }
     }
 }
 
 /// Decrements a count. A wrong count would be a bug here; an overflow would keep an owner forever.
-fn take_one(count: &mut u32) {
+fn decrement(count: &mut u32) {
     debug_assert!(*count > 0, "counted less than there are");
     *count = count.saturating_sub(1);
 }
@@ -246,10 +246,10 @@ mod tests {
 
     #[test]
     #[cfg_attr(debug_assertions, should_panic(expected = "counted less"))]
-    fn a_wrong_count_is_told_of_and_does_not_turn_over() {
+    fn a_wrong_count_panics_in_debug_and_does_not_overflow() {
         let mut count = 1;
-        take_one(&mut count);
-        take_one(&mut count);
+        decrement(&mut count);
+        decrement(&mut count);
         assert_eq!(count, 0);
     }
 }

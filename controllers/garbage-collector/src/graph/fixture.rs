@@ -118,18 +118,18 @@ impl World {
     }
 
     pub(crate) fn pod_deleted(&mut self, uid: &str) -> Option<Coordinates> {
-        self.graph.deleted(self.pods, &Uid::new(uid)).map(|it| it.owner().clone())
+        self.graph.on_deleted(self.pods, &Uid::new(uid)).map(|it| it.owner().clone())
     }
 
     /// A live read of this claim found nothing.
     pub(crate) fn absent(&mut self, claim: &Coordinates) -> bool {
-        self.graph.proved_absent(claim, Gone::told(claim.clone()))
+        self.graph.on_proved_absent(claim, Gone::from_deleted_event(claim.clone()))
     }
 
     /// The same for a cluster-scoped type.
     pub(crate) fn absent_anywhere(&mut self, claim: &Coordinates) -> bool {
         let asked = Coordinates { namespace: Atom::default(), ..claim.clone() };
-        self.graph.proved_absent(claim, Gone::told(asked))
+        self.graph.on_proved_absent(claim, Gone::from_deleted_event(asked))
     }
 
     /// Takes what is due, as text.
@@ -144,7 +144,7 @@ impl World {
     }
 
     pub(crate) fn is_known(&self, uid: &str) -> bool {
-        self.graph.portrait(&Uid::new(uid)).is_some()
+        self.graph.view(&Uid::new(uid)).is_some()
     }
 
     /// Uids of the objects that name this one.
@@ -160,7 +160,7 @@ pub(crate) fn observed(uid: &str) -> Item {
     Item::Observed(Uid::new(uid))
 }
 
-pub(crate) fn looked_for(by: &OwnerRef, namespace: &str) -> Item {
+pub(crate) fn lookup_coordinates(by: &OwnerRef, namespace: &str) -> Item {
     Item::Virtual(Arc::new(claim(by, namespace)))
 }
 

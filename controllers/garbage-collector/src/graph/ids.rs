@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_a_set(changes in proptest::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
+        fn ids_behave_like_a_set(changes in proptest::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
             let (mut ids, mut naive) = (Ids::default(), BTreeSet::new());
             for (add, id) in changes {
                 if add {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_many_does_not_take_their_room() {
+    fn a_shrunken_set_uses_little_memory() {
         let mut ids = Ids::default();
         for id in 0..10_000 {
             ids.insert(Id(id));

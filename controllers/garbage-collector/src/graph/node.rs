@@ -8,7 +8,7 @@ use super::{
     Coordinates, MonitorId,
     ids::{Id, Ids},
 };
-use crate::absent::Absences;
+use crate::absence_proofs::AbsenceProofs;
 
 /// The names in the API.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -17,24 +17,24 @@ const ORPHAN: &str = "orphan";
 /// The node of one uid.
 pub(super) struct Node {
     pub(super) uid: Uid,
-    pub(super) known: Known,
+    pub(super) state: NodeState,
     /// `None` without dependents, which most objects do not have.
     pub(super) below: Option<Box<Below>>,
     pub(super) due: Flags,
 }
 
 /// How the object is known.
-pub(super) enum Known {
+pub(super) enum NodeState {
     /// A monitor shows it.
     Observed(Observed),
     /// It is known only from references, and is looked up live at these coordinates.
-    Claimed { coordinates: Arc<Coordinates>, absent: Absences },
+    Claimed { coordinates: Arc<Coordinates>, proofs: AbsenceProofs },
     /// A monitor showed it and has stopped, which proves nothing about the object. It is looked up live too. Until it
     /// is proved gone, the owners whose deletion it blocks wait for it.
-    Unwatched { coordinates: Arc<Coordinates>, holds: Arc<[OwnerRef]> },
+    Unwatched { coordinates: Arc<Coordinates>, blocking_refs: Arc<[OwnerRef]> },
     /// It is gone, and its dependents were made due then. The node stays so that dependents that are observed later
     /// become due too, and are linked again if the object appears after all.
-    Gone { absent: Absences },
+    Gone { proofs: AbsenceProofs },
 }
 
 pub(super) struct Observed {
@@ -50,16 +50,16 @@ pub(super) struct Observed {
 /// The owner references of the object.
 pub(super) enum Refs {
     /// Shared between objects with equal owners, as decoded.
-    Given(Arc<[OwnerRef]>),
+    Full(Arc<[OwnerRef]>),
     /// One reference with exactly the coordinates in the node of the owner, so they are not stored twice.
-    Plain { owner: Id, controller: bool, blocks: bool },
+    Compact { owner: Id, controller: bool, blocks: bool },
 }
 
 pub(super) struct Rare {
     finalizers: Arc<[Atom]>,
     deletion: Option<i64>,
     /// The last resourceVersion without a finalizer of ours, while only older ones are shown.
-    let_go: Option<Version>,
+    finalizers_removed_at: Option<Version>,
 }
 
 /// The dependents, and counts for fast answers about all of them.
@@ -93,11 +93,11 @@ impl Flags {
     pub(super) const DELETE_LATER: Self = Self(2);
     pub(super) const ORPHAN: Self = Self(4);
     /// Set if the node is in a list of due items. The flags below do not put it there yet.
-    pub(super) const IN_A_LINE: Self = Self(Self::DELETE.0 | Self::DELETE_LATER.0 | Self::ORPHAN.0);
+    pub(super) const LISTED: Self = Self(Self::DELETE.0 | Self::DELETE_LATER.0 | Self::ORPHAN.0);
     /// It becomes due for deletion when a newer state is shown.
     pub(super) const DELETE_NEWER: Self = Self(8);
     /// References were removed from it, and no monitor has shown that yet.
-    pub(super) const DETACHED: Self = Self(16);
+    pub(super) const REFERENCES_REMOVED: Self = Self(16);
 
     /// True if one of the bits in `flag` is set.
     pub(super) fn has(self, flag: Self) -> bool {
@@ -120,52 +120,52 @@ impl Flags {
 }
 
 impl Node {
-    pub(super) fn new(uid: Uid, known: Known) -> Self {
-        Self { uid, known, below: None, due: Flags::NONE }
+    pub(super) fn new(uid: Uid, state: NodeState) -> Self {
+        Self { uid, state, below: None, due: Flags::NONE }
     }
 
     pub(super) fn observed(&self) -> Option<&Observed> {
-        match &self.known {
-            Known::Observed(observed) => Some(observed),
-            Known::Claimed { .. } | Known::Unwatched { .. } | Known::Gone { .. } => None,
+        match &self.state {
+            NodeState::Observed(observed) => Some(observed),
+            NodeState::Claimed { .. } | NodeState::Unwatched { .. } | NodeState::Gone { .. } => None,
         }
     }
 
     /// The coordinates for its live lookup.
-    pub(super) fn looked_for(&self) -> Option<&Arc<Coordinates>> {
-        match &self.known {
-            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => Some(coordinates),
-            Known::Observed(_) | Known::Gone { .. } => None,
+    pub(super) fn lookup_coordinates(&self) -> Option<&Arc<Coordinates>> {
+        match &self.state {
+            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => Some(coordinates),
+            NodeState::Observed(_) | NodeState::Gone { .. } => None,
         }
     }
 
     /// The references by which an unwatched object blocks owners.
-    pub(super) fn holds(&self) -> &[OwnerRef] {
-        match &self.known {
-            Known::Unwatched { holds, .. } => holds,
-            Known::Observed(_) | Known::Claimed { .. } | Known::Gone { .. } => &[],
+    pub(super) fn blocking_refs(&self) -> &[OwnerRef] {
+        match &self.state {
+            NodeState::Unwatched { blocking_refs, .. } => blocking_refs,
+            NodeState::Observed(_) | NodeState::Claimed { .. } | NodeState::Gone { .. } => &[],
         }
     }
 
     /// The proofs about it while no monitor shows it.
-    pub(super) fn absent(&self) -> Option<&Absences> {
-        match &self.known {
-            Known::Claimed { absent, .. } | Known::Gone { absent } => Some(absent),
-            Known::Observed(_) | Known::Unwatched { .. } => None,
+    pub(super) fn proofs(&self) -> Option<&AbsenceProofs> {
+        match &self.state {
+            NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs } => Some(proofs),
+            NodeState::Observed(_) | NodeState::Unwatched { .. } => None,
         }
     }
 
     /// Takes these proofs out of it.
-    pub(super) fn take_absent(&mut self) -> Absences {
-        match &mut self.known {
-            Known::Claimed { absent, .. } | Known::Gone { absent } => std::mem::take(absent),
-            Known::Observed(_) | Known::Unwatched { .. } => Absences::default(),
+    pub(super) fn take_proofs(&mut self) -> AbsenceProofs {
+        match &mut self.state {
+            NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs } => std::mem::take(proofs),
+            NodeState::Observed(_) | NodeState::Unwatched { .. } => AbsenceProofs::default(),
         }
     }
 
     /// True if the node still has an edge to or from it. A node that is not observed is removed with its last edge.
     pub(super) fn is_needed(&self) -> bool {
-        self.has_dependents() || !self.holds().is_empty()
+        self.has_dependents() || !self.blocking_refs().is_empty()
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
@@ -185,8 +185,8 @@ impl Observed {
     pub(super) fn new(by: MonitorId, meta: Meta) -> Self {
         let Meta { name, namespace, uid: _, version, owners, finalizers, deletion } = meta;
         let rare = (deletion.is_some() || !finalizers.is_empty())
-            .then(|| Box::new(Rare { finalizers, deletion, let_go: None }));
-        Self { by, name, namespace, version, owners: Refs::Given(owners), rare }
+            .then(|| Box::new(Rare { finalizers, deletion, finalizers_removed_at: None }));
+        Self { by, name, namespace, version, owners: Refs::Full(owners), rare }
     }
 
     /// The metadata as it was observed, with these references.
@@ -206,7 +206,7 @@ impl Observed {
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
-        let Some(Rare { finalizers, deletion: Some(_), let_go: _ }) = self.rare.as_deref() else {
+        let Some(Rare { finalizers, deletion: Some(_), finalizers_removed_at: _ }) = self.rare.as_deref() else {
             return Lifecycle::default();
         };
         let has = |finalizer: &str| finalizers.iter().any(|it| **it == *finalizer);
@@ -215,32 +215,32 @@ impl Observed {
     }
 
     /// The last resourceVersion, not shown yet, without a finalizer of ours.
-    pub(super) fn let_go(&self) -> Option<&Version> {
-        self.rare.as_ref()?.let_go.as_ref()
+    pub(super) fn finalizers_removed_at(&self) -> Option<&Version> {
+        self.rare.as_ref()?.finalizers_removed_at.as_ref()
     }
 
     /// Sets the mark. An object without our finalizers needs none, because each one that is added is new. Workers may
     /// report two such resourceVersions in any order: the newer one counts.
-    pub(super) fn mark_let_go(&mut self, at: Version) {
+    pub(super) fn mark_finalizers_removed(&mut self, at: Version) {
         if let Some(rare) = &mut self.rare
-            && !rare.let_go.as_ref().is_some_and(|it| at.is_older_than(it))
+            && !rare.finalizers_removed_at.as_ref().is_some_and(|it| at.is_older_than(it))
         {
-            rare.let_go = Some(at);
+            rare.finalizers_removed_at = Some(at);
         }
     }
 
-    pub(super) fn names_somebody(&self) -> bool {
+    pub(super) fn has_owner_refs(&self) -> bool {
         match &self.owners {
-            Refs::Given(refs) => !refs.is_empty(),
-            Refs::Plain { .. } => true,
+            Refs::Full(refs) => !refs.is_empty(),
+            Refs::Compact { .. } => true,
         }
     }
 
     /// True if one of its references blocks the deletion of this owner.
     pub(super) fn blocks(&self, owner: &Uid, id: Id) -> bool {
         match &self.owners {
-            Refs::Given(refs) => blocks(refs, owner),
-            Refs::Plain { owner, controller: _, blocks } => *blocks && *owner == id,
+            Refs::Full(refs) => blocks(refs, owner),
+            Refs::Compact { owner, controller: _, blocks } => *blocks && *owner == id,
         }
     }
 }

@@ -21,12 +21,12 @@ impl Graph {
 }
 
 #[test]
-fn what_nobody_names_and_what_names_nobody_is_never_due() {
+fn an_object_without_owners_and_dependents_is_never_due() {
     let mut world = World::new();
     world.pod(object("a"));
     world.pod(object("a").version(2));
     world.pod(object("b").deleting(&["example.com/mine"]));
-    assert!(world.graph.nothing_is_due());
+    assert!(world.graph.has_nothing_due());
     assert_eq!(world.due(), [""; 0]);
     world.pod_deleted("a");
     world.pod_deleted("unknown");
@@ -35,7 +35,7 @@ fn what_nobody_names_and_what_names_nobody_is_never_due() {
 }
 
 #[test]
-fn an_owner_that_nobody_observed_is_looked_for_once_however_many_name_it() {
+fn an_unobserved_owner_is_due_once_for_any_number_of_dependents() {
     let mut world = World::new();
     world.pod(object("a").owned_by([to("o")]));
     world.pod(object("b").owned_by([to("o")]));
@@ -48,7 +48,7 @@ fn an_owner_that_nobody_observed_is_looked_for_once_however_many_name_it() {
 }
 
 #[test]
-fn what_nobody_took_stays_due_once_and_goes_with_its_node() {
+fn an_untaken_due_item_stays_due_once_and_is_removed_with_its_node() {
     let mut world = World::new();
     for version in 1..50 {
         world.pod(object("a").version(version).owned_by([named("v1", "Pod", &format!("x{version}"), "o")]));
@@ -58,15 +58,15 @@ fn what_nobody_took_stays_due_once_and_goes_with_its_node() {
     assert_eq!(world.due(), ["look for v1/Pod ns/x49 o", "orphan b"]);
     world.pod(object("c").owned_by([to("p")]));
     world.pod(object("d").version(200).orphaning());
-    assert!(!world.graph.nothing_is_due());
+    assert!(!world.graph.has_nothing_due());
     world.pod_deleted("c");
     world.pod_deleted("d");
-    assert!(world.graph.nothing_is_due());
+    assert!(world.graph.has_nothing_due());
     assert_eq!(world.due(), [""; 0]);
 }
 
 #[test]
-fn a_standby_of_long_life_keeps_no_trace_of_what_came_and_went() {
+fn a_standby_keeps_no_due_entries_of_removed_nodes() {
     let mut world = World::new();
     for number in 0..10_000 {
         let name = format!("n{number}");
@@ -74,11 +74,11 @@ fn a_standby_of_long_life_keeps_no_trace_of_what_came_and_went() {
         world.pod_deleted(&name);
     }
     assert_eq!(world.graph.size(), (0, 0));
-    assert!(world.graph.places_in_lines() < 500, "{}", world.graph.places_in_lines());
+    assert!(world.graph.due_entries() < 500, "{}", world.graph.due_entries());
 }
 
 #[test]
-fn acceptance_gc_005_the_graph_holds_no_deleted_owner() {
+fn acceptance_gc_005_the_graph_contains_no_deleted_owner() {
     let mut world = World::new();
     for name in ["kept", "gone"] {
         world.pod(object(name));
@@ -102,7 +102,7 @@ fn acceptance_gc_005_the_graph_holds_no_deleted_owner() {
 }
 
 #[test]
-fn acceptance_gc_039_an_owner_proved_absent_goes_and_its_dependents_are_looked_at() {
+fn acceptance_gc_039_an_owner_proved_absent_is_removed_and_its_dependents_are_due() {
     // Virtual, and observed: a live read may be faster than the watch.
     for is_seen in [false, true] {
         let mut world = World::new();
@@ -113,7 +113,7 @@ fn acceptance_gc_039_an_owner_proved_absent_goes_and_its_dependents_are_looked_a
         world.due();
         assert!(world.absent(&claim(&to("o"), "ns")));
         assert_eq!((world.due(), world.graph.node(&observed("o"))), (vec!["delete a".to_owned()], None));
-        assert_eq!(world.graph.node(&looked_for(&to("o"), "ns")), None, "nobody looks for it any more");
+        assert_eq!(world.graph.node(&lookup_coordinates(&to("o"), "ns")), None, "nobody looks for it any more");
         assert_eq!((world.pod_deleted("o"), world.due()), (None, vec![]), "what the watch says later is no news");
         world.pod(object("late").owned_by([to("o")]));
         assert_eq!(world.due(), ["delete late"], "whoever is seen later is looked at too");
@@ -121,13 +121,13 @@ fn acceptance_gc_039_an_owner_proved_absent_goes_and_its_dependents_are_looked_a
 }
 
 #[test]
-fn what_a_list_lacks_is_looked_at_and_proves_nothing() {
+fn an_object_missing_from_a_list_is_no_proof_but_its_dependents_are_due() {
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").owned_by([to("o")]));
-    world.graph.missing(world.sets, &Uid::new("o"));
+    world.graph.on_missing(world.sets, &Uid::new("o"));
     assert_eq!(world.due(), [""; 0], "another monitor's set tells nothing of it");
-    world.graph.missing(world.pods, &Uid::new("o"));
+    world.graph.on_missing(world.pods, &Uid::new("o"));
     assert_eq!(world.due(), ["delete a"]);
     // The object is not gone after all: the edges still exist.
     world.pod(object("o").foreground());
@@ -138,7 +138,7 @@ fn what_a_list_lacks_is_looked_at_and_proves_nothing() {
 }
 
 #[test]
-fn a_late_truth_never_goes_back() {
+fn a_late_older_state_never_replaces_a_newer_one() {
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").version(5));
@@ -147,7 +147,7 @@ fn a_late_truth_never_goes_back() {
 }
 
 #[test]
-fn acceptance_gc_035_children_of_a_predecessor_are_not_those_of_its_namesake() {
+fn acceptance_gc_035_dependents_of_a_deleted_owner_are_not_those_of_its_successor() {
     let mut world = World::new();
     world.pod(object("o").uid("old"));
     world.pod(object("a").owned_by([named("v1", "Pod", "o", "old")]));
@@ -158,10 +158,10 @@ fn acceptance_gc_035_children_of_a_predecessor_are_not_those_of_its_namesake() {
 }
 
 #[test]
-fn acceptance_gc_040_a_virtual_owner_is_looked_for_until_it_is_observed() {
+fn acceptance_gc_040_a_virtual_owner_is_looked_up_until_it_is_observed() {
     let mut world = World::new();
     world.pod(object("a").owned_by([to("o")]));
-    let item = looked_for(&to("o"), "ns");
+    let item = lookup_coordinates(&to("o"), "ns");
     let view = world.graph.node(&item).unwrap();
     assert_eq!((view.meta, view.resource, view.has_dependents), (None, None, true));
     world.pod(object("o"));
@@ -170,19 +170,19 @@ fn acceptance_gc_040_a_virtual_owner_is_looked_for_until_it_is_observed() {
 }
 
 #[test]
-fn a_virtual_owner_goes_with_the_last_that_names_it() {
+fn a_virtual_owner_is_removed_with_its_last_dependent() {
     let mut world = World::new();
     world.pod(object("a").owned_by([to("o")]));
     world.pod(object("b").owned_by([to("o")]));
     world.pod(object("a").version(2));
-    assert!(world.graph.node(&looked_for(&to("o"), "ns")).is_some());
+    assert!(world.graph.node(&lookup_coordinates(&to("o"), "ns")).is_some());
     world.pod_deleted("b");
-    assert_eq!((world.graph.node(&looked_for(&to("o"), "ns")), world.is_known("o")), (None, false));
+    assert_eq!((world.graph.node(&lookup_coordinates(&to("o"), "ns")), world.is_known("o")), (None, false));
     assert_eq!(world.due(), [""; 0], "nobody polls for ever");
 }
 
 #[test]
-fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
+fn observed_owners_are_looked_up_live_after_their_monitor_stops() {
     let mut world = World::new();
     world.pod(object("parent"));
     world.set(object("o").owned_by([blocking("parent")]));
@@ -190,16 +190,16 @@ fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
     world.pod(object("a").owned_by([named("apps/v1", "ReplicaSet", "o", "o")]));
     world.pod(object("parent").version(2).foreground());
     world.due();
-    assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (2, 2));
+    assert_eq!((world.graph.observed_count(world.sets), world.graph.observed_by(world.sets).count()), (2, 2));
     world.graph.stop_monitor(world.sets);
-    assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (0, 0));
+    assert_eq!((world.graph.observed_count(world.sets), world.graph.observed_by(world.sets).count()), (0, 0));
     assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/o o"]);
-    let item = looked_for(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
+    let item = lookup_coordinates(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
     assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks nobody");
     assert!(!world.is_known("alone"));
     // The monitor has ended, so its reports have no effect.
     world.set(object("o").version(9));
-    assert_eq!(world.graph.deleted(world.sets, &Uid::new("o")), None);
+    assert_eq!(world.graph.on_deleted(world.sets, &Uid::new("o")), None);
     assert_eq!(world.graph.node(&observed("o")), None);
     // A new monitor of the same type shows it again, and its dependents.
     let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
@@ -222,12 +222,12 @@ fn waiting_for_unwatched() -> World {
 }
 
 #[test]
-fn what_blocks_an_owner_holds_it_after_its_monitor_stopped_until_it_is_proved_gone() {
+fn an_unwatched_dependent_blocks_its_owner_until_it_is_proved_gone() {
     let mut world = waiting_for_unwatched();
     let of = |name: &str| named("apps/v1", "ReplicaSet", name, name);
     assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/a a", "look for apps/v1/ReplicaSet ns/b b"]);
     assert!(!world.is_known("free") && !world.is_known("elsewhere"), "what blocks nobody is forgotten");
-    assert!(!world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own, "who knows");
+    assert!(!world.graph.node(&observed("parent")).unwrap().has_waiting_dependent, "who knows");
     for (name, due) in [("a", vec![]), ("b", vec!["delete parent".to_owned()])] {
         world.absent(&claim(&of(name), "ns"));
         assert_eq!((world.due(), world.is_known(name)), (due, false), "{name}");
@@ -236,13 +236,13 @@ fn what_blocks_an_owner_holds_it_after_its_monitor_stopped_until_it_is_proved_go
 }
 
 #[test]
-fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
+fn a_dependent_that_is_watched_again_blocks_by_its_present_references() {
     let mut world = waiting_for_unwatched();
     let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
     world.due();
     world.graph.observe(again, object("a").version(3).owned_by([blocking("parent")]).foreground().0);
     assert_eq!(world.graph.blocking(&Uid::new("parent")).len(), 2);
-    assert!(world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own);
+    assert!(world.graph.node(&observed("parent")).unwrap().has_waiting_dependent);
     world.graph.observe(again, object("b").version(3).owned_by([to("parent")]).0);
     world.graph.observe(again, object("a").version(4).owned_by([to("parent")]).0);
     assert_eq!(world.graph.blocking(&Uid::new("parent")), []);
@@ -251,7 +251,7 @@ fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
 }
 
 #[test]
-fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_proves_nothing() {
+fn the_first_monitor_of_a_uid_counts_and_a_second_one_proves_nothing() {
     let mut world = World::new();
     let mirror = world.graph.monitor(&Resource::cluster("projects.example.com", "v1", "projects", "Project"));
     let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
@@ -259,22 +259,22 @@ fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_pro
     world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));
     // Its resourceVersion is newer, but separate. A lost permission for the second type looks like a deletion.
     world.graph.observe(mirror, object("o").cluster_scoped().version(900).foreground().0);
-    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
-    world.graph.missing(mirror, &Uid::new("o"));
-    assert_eq!((world.due(), world.graph.held(mirror)), (vec![], 0));
+    assert_eq!(world.graph.on_deleted(mirror, &Uid::new("o")), None);
+    world.graph.on_missing(mirror, &Uid::new("o"));
+    assert_eq!((world.due(), world.graph.observed_count(mirror)), (vec![], 0));
     assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
     world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
     assert_eq!(world.due(), ["delete o", "delete a"], "versions of the other do not count");
     world.graph.stop_monitor(namespace);
     world.due();
-    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    assert_eq!(world.graph.on_deleted(mirror, &Uid::new("o")), None);
     assert_eq!(world.due(), ["look for v1/Namespace /o o"]);
     world.graph.observe(mirror, object("o").cluster_scoped().version(901).0);
-    assert_eq!(world.graph.held(mirror), 1, "from now on it is the only one");
+    assert_eq!(world.graph.observed_count(mirror), 1, "from now on it is the only one");
 }
 
 #[test]
-fn what_has_no_uid_is_not_told_apart_and_so_not_kept() {
+fn an_object_without_a_uid_is_not_stored() {
     let mut world = World::new();
     world.pod(object("metrics").uid(""));
     world.pod(object("a").owned_by([named("v1", "Pod", "o", "")]));
@@ -282,7 +282,7 @@ fn what_has_no_uid_is_not_told_apart_and_so_not_kept() {
 }
 
 #[test]
-fn the_walk_to_what_is_connected_stops_after_one_more_than_is_asked_for() {
+fn the_component_walk_stops_at_one_more_than_the_limit() {
     let mut world = World::new();
     for number in 0..10 {
         world.pod(object(&format!("pod-{number}")).owned_by([to(&format!("pod-{}", number + 1))]));

@@ -41,7 +41,7 @@ fn without_things() -> Vec<Served> {
 fn every_served_version_is_known_and_nothing_else() {
     let kinds = Kinds::default();
     assert_eq!(plural(&kinds, "v1", "Pod"), None, "before the first answer");
-    kinds.learn(&discovery(all(), &[]), &none(), now());
+    kinds.apply_discovery(&discovery(all(), &[]), &none(), now());
     for (api_version, kind, want) in [
         ("v1", "Pod", Some("/api/v1/pods")),
         ("apps/v1", "Deployment", Some("/apis/apps/v1/deployments")),
@@ -67,34 +67,34 @@ fn none() -> BTreeSet<Resource> {
 }
 
 #[test]
-fn what_an_answer_lacks_is_known_until_it_is_served_no_more() {
+fn a_type_missing_from_an_answer_is_known_until_it_is_unserved() {
     let (kinds, start) = (Kinds::default(), now());
     let known = || ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
     let [first, second] = ["v1", "v2"].map(|it| Resource::namespaced("a.io", it, "things", "Thing"));
     let gone = |of: &Resource| kinds.0.read().gone.get(&TypeName::from(of)).copied();
-    kinds.learn(&discovery(all(), &[]), &none(), start);
+    kinds.apply_discovery(&discovery(all(), &[]), &none(), start);
     assert!(kinds.resources().is_superset(&things()), "{:?}", kinds.resources());
     for answer in [Discovery::default(), discovery(without_things(), &["a.io/v1"]), discovery(without_things(), &[])] {
-        kinds.learn(&answer, &none(), start);
+        kinds.apply_discovery(&answer, &none(), start);
         assert_eq!(known(), [true, true]);
     }
     let later = start + Duration::from_secs(30);
-    kinds.learn(&discovery(without_things(), &[]), &BTreeSet::from([first.clone()]), later);
+    kinds.apply_discovery(&discovery(without_things(), &[]), &BTreeSet::from([first.clone()]), later);
     assert_eq!((known(), gone(&first), gone(&second)), ([true, false], Some(later), None));
-    kinds.forget(std::slice::from_ref(&second), later);
+    kinds.remove(std::slice::from_ref(&second), later);
     assert_eq!((known(), gone(&second)), ([false, false], Some(later)), "by the server's own word");
     assert!(plural(&kinds, "v1", "Pod").is_some());
-    kinds.learn(&discovery(all(), &[]), &none(), later);
+    kinds.apply_discovery(&discovery(all(), &[]), &none(), later);
     assert_eq!((known(), gone(&first), gone(&second)), ([true, true], None, None), "they are again");
 }
 
 #[test]
-fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
+fn a_kind_with_two_readable_resources_is_ambiguous() {
     let twice = || served("a.io", "v1", "allthings", "Thing", &["get"]);
     let kinds = Kinds::default();
-    kinds.learn(&discovery(all(), &[]), &none(), now());
+    kinds.apply_discovery(&discovery(all(), &[]), &none(), now());
     // One more resource of the kind does not remove anything.
-    kinds.learn(&discovery(all().into_iter().chain([twice()]).collect(), &[]), &none(), now());
+    kinds.apply_discovery(&discovery(all().into_iter().chain([twice()]).collect(), &[]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing"), None);
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/things"));
     let unknown = kinds.resource(&"a.io/v1".into(), &"Thing".into()).unwrap_err();
@@ -102,12 +102,12 @@ fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
     assert_eq!(unknown.to_string(), want);
     // The same resource twice in an answer is still one.
     let again = all().into_iter().chain(all());
-    kinds.learn(&discovery(again.collect(), &[]), &BTreeSet::from([twice().resource]), now());
+    kinds.apply_discovery(&discovery(again.collect(), &[]), &BTreeSet::from([twice().resource]), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
 }
 
 #[test]
-fn a_type_that_moved_is_nowhere_until_it_is_served_no_more_where_it_was() {
+fn a_moved_type_is_ambiguous_until_its_old_place_is_unserved() {
     let cluster = |plural: &str| Served::new(Resource::cluster("a.io", "v2", plural, "Thing"), true, ["get"]);
     let old = || served("a.io", "v2", "things", "Thing", &["get"]);
     for (moved, to) in [
@@ -116,32 +116,32 @@ fn a_type_that_moved_is_nowhere_until_it_is_served_no_more_where_it_was() {
         (served("a.io", "v2", "newthings", "Thing", &["get"]), "/apis/a.io/v2/newthings"),
     ] {
         let kinds = Kinds::default();
-        kinds.learn(&discovery(all(), &[]), &none(), now());
+        kinds.apply_discovery(&discovery(all(), &[]), &none(), now());
         for _ in 0..2 {
-            kinds.learn(&discovery(vec![moved.clone()], &["a.io/v1"]), &none(), now());
+            kinds.apply_discovery(&discovery(vec![moved.clone()], &["a.io/v1"]), &none(), now());
             assert_eq!(plural(&kinds, "a.io/v2", "Thing"), None, "{to}: one answer may lack what is served");
             assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
         }
-        kinds.learn(&discovery(vec![moved], &["a.io/v1"]), &BTreeSet::from([old().resource]), now());
+        kinds.apply_discovery(&discovery(vec![moved], &["a.io/v1"]), &BTreeSet::from([old().resource]), now());
         assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some(to));
     }
 }
 
 #[test]
-fn types_of_random_names_that_come_and_go_leave_nothing_behind() {
+fn removed_types_of_random_names_are_not_kept() {
     let (kinds, start) = (Kinds::default(), now());
     let name = |number: u32| served("a.io", "v1", &format!("r{number}"), &format!("R{number}"), &["get"]);
     let at = |number: u32| start + Duration::from_secs(30) * number;
     for number in 0..1_000_u32 {
         let before = number.checked_sub(1).map(|it| name(it).resource);
-        kinds.learn(&discovery(vec![name(number)], &[]), &before.into_iter().collect(), at(number));
+        kinds.apply_discovery(&discovery(vec![name(number)], &[]), &before.into_iter().collect(), at(number));
         kinds.mark_merge_only(&name(number).resource);
     }
     let inner = kinds.0.read();
     assert_eq!((inner.known.len(), inner.gone.len(), inner.merge_only.len()), (1, 10, 1));
     drop(inner);
     let of = |number: u32| TypeName::from(&name(number).resource);
-    let left = [998, 990, 989, 0].map(|it| kinds.blocks_for(&of(it), at(999)).as_secs());
+    let left = [998, 990, 989, 0].map(|it| kinds.remaining_block(&of(it), at(999)).as_secs());
     assert_eq!(left, [300, 60, 30, 0], "what is forgotten blocks no owner any more");
     assert!(kinds.is_merge_only(&name(999).resource) && !kinds.is_merge_only(&name(0).resource));
 }

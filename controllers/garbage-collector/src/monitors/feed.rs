@@ -20,16 +20,16 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    due::{Known, Telling},
     graph::MonitorId,
+    shared_graph::{GraphUpdate, SharedGraph},
 };
 
 /// Feeds the graph with the objects of one type.
 pub(super) struct Feed {
-    known: Arc<Known>,
+    graph: Arc<SharedGraph>,
     by: MonitorId,
     /// Notified of every change, for types whose objects define other types.
-    tells: Option<Arc<Notify>>,
+    types_changed: Option<Arc<Notify>>,
     informer: OnceLock<Arc<dyn Watched>>,
     /// The store version at the last detected restore of etcd. One set has many objects that show the same restore.
     restored_at: Mutex<Version>,
@@ -37,7 +37,7 @@ pub(super) struct Feed {
 
 /// A complete set that is being received.
 #[derive(Debug, Default)]
-pub(super) enum Arriving {
+pub(super) enum PartialSet {
     /// No object has been received.
     #[default]
     Nothing,
@@ -48,8 +48,8 @@ pub(super) enum Arriving {
 }
 
 impl Feed {
-    pub(super) fn new(known: Arc<Known>, by: MonitorId, tells: Option<Arc<Notify>>) -> Self {
-        Self { known, by, tells, informer: OnceLock::new(), restored_at: Mutex::default() }
+    pub(super) fn new(graph: Arc<SharedGraph>, by: MonitorId, types_changed: Option<Arc<Notify>>) -> Self {
+        Self { graph, by, types_changed, informer: OnceLock::new(), restored_at: Mutex::default() }
     }
 
     /// Sets the informer that feeds this. A set from before is the first one, which cannot show a restore.
@@ -59,18 +59,18 @@ impl Feed {
     }
 
     /// Applies a change of a typed informer.
-    pub(super) fn hear(&self, change: &MetaChange<'_>) {
+    pub(super) fn on_change(&self, change: &MetaChange<'_>) {
         let MetaChange { old, new, cause } = change;
-        self.known.tell(|graph| {
+        self.graph.update(|graph| {
             if let Some(new) = new
                 && *cause == Cause::Relist
             {
-                self.look_for_restore(graph, new.uid, new.version);
+                self.detect_restore(graph, new.uid, new.version);
             }
             let gone = old.filter(|old| new.is_none_or(|new| new.uid != old.uid));
             match gone {
-                Some(gone) if new.is_none() && *cause == Cause::Watch => graph.deleted(self.by, gone.uid),
-                Some(gone) => graph.missing(self.by, gone.uid),
+                Some(gone) if new.is_none() && *cause == Cause::Watch => graph.on_deleted(self.by, gone.uid),
+                Some(gone) => graph.on_missing(self.by, gone.uid),
                 None => {}
             }
             if let Some(new) = new {
@@ -79,16 +79,16 @@ impl Feed {
             }
         });
         if *cause != Cause::Initial {
-            self.tell();
+            self.notify_types_changed();
         }
     }
 
     /// Reports a restore of etcd to the graph, if an object of a complete set shows one.
-    fn look_for_restore(&self, graph: &mut Telling<'_>, uid: &Uid, version: &Version) {
+    fn detect_restore(&self, graph: &mut GraphUpdate<'_>, uid: &Uid, version: &Version) {
         // The store version changes only after the whole set was applied.
         let Some(shown) = self.informer.get().and_then(|it| it.store_version()) else { return };
         let is_newer = !version.compare(&shown).is_some_and(Ordering::is_le);
-        if is_newer || uid.is_empty() || graph.graph().is_shown_so(self.by, uid, version, &shown) {
+        if is_newer || uid.is_empty() || graph.graph().is_shown_at(self.by, uid, version, &shown) {
             return;
         }
         let before = std::mem::replace(&mut *self.restored_at.lock(), shown.clone());
@@ -98,37 +98,37 @@ impl Feed {
                 resource = informer,
                 "A list brought older objects than it may, as when etcd was restored: no owner is taken for gone any more"
             );
-            graph.restored();
+            graph.on_etcd_restored();
         }
     }
 
-    fn tell(&self) {
-        if let Some(tells) = &self.tells {
-            tells.notify_one();
+    fn notify_types_changed(&self) {
+        if let Some(types_changed) = &self.types_changed {
+            types_changed.notify_one();
         }
     }
 }
 
 impl Sink for Feed {
-    type Set = Arriving;
+    type Set = PartialSet;
 
     /// The graph gets the object at once, unless it has a newer state.
-    fn collect(&self, set: &mut Arriving, object: Meta) {
-        if let Arriving::Nothing = set {
+    fn collect(&self, set: &mut PartialSet, object: Meta) {
+        if let PartialSet::Nothing = set {
             let held = self.held();
             *set = match held {
-                0 => Arriving::First,
-                _ => Arriving::Again(HashSet::with_capacity(held), BTreeMap::new()),
+                0 => PartialSet::First,
+                _ => PartialSet::Again(HashSet::with_capacity(held), BTreeMap::new()),
             };
         }
-        if let Arriving::Again(uids, older) = set {
+        if let PartialSet::Again(uids, older) = set {
             uids.insert(object.uid.clone());
             older.remove(&object.uid);
         }
-        self.known.tell(|graph| {
-            self.look_for_restore(graph, &object.uid, &object.version);
+        self.graph.update(|graph| {
+            self.detect_restore(graph, &object.uid, &object.version);
             match set {
-                Arriving::Again(_, older) if graph.graph().shows_newer(self.by, &object) => {
+                PartialSet::Again(_, older) if graph.graph().has_newer(self.by, &object) => {
                     older.insert(object.uid.clone(), object);
                 }
                 _ => graph.observe(self.by, object),
@@ -136,50 +136,50 @@ impl Sink for Feed {
         });
     }
 
-    fn discard(&self, set: &mut Arriving, object: Meta) {
-        if let Arriving::Again(uids, older) = set {
+    fn discard(&self, set: &mut PartialSet, object: Meta) {
+        if let PartialSet::Again(uids, older) = set {
             uids.remove(&object.uid);
             older.remove(&object.uid);
         }
-        self.known.tell(|graph| graph.deleted(self.by, &object.uid));
+        self.graph.update(|graph| graph.on_deleted(self.by, &object.uid));
     }
 
     /// The informer requests no set older than what it has shown, except the most recent one. So every object of the
     /// set counts.
-    fn replace(&self, set: Arriving) {
-        let (there, older) = match set {
-            Arriving::First => return,
-            Arriving::Nothing if self.held() == 0 => return,
-            Arriving::Nothing => Default::default(),
-            Arriving::Again(uids, older) => (uids, older),
+    fn replace(&self, set: PartialSet) {
+        let (present, older) = match set {
+            PartialSet::First => return,
+            PartialSet::Nothing if self.held() == 0 => return,
+            PartialSet::Nothing => Default::default(),
+            PartialSet::Again(uids, older) => (uids, older),
         };
-        self.known.tell(|graph| {
+        self.graph.update(|graph| {
             let known = graph.graph().observed_by(self.by);
-            let missing: Vec<Uid> = known.filter(|uid| !there.contains(*uid)).cloned().collect();
+            let missing: Vec<Uid> = known.filter(|uid| !present.contains(*uid)).cloned().collect();
             for uid in &missing {
-                graph.missing(self.by, uid);
+                graph.on_missing(self.by, uid);
             }
             for object in older.into_values() {
                 graph.observe_any(self.by, object);
             }
         });
-        self.tell();
+        self.notify_types_changed();
     }
 
     fn apply(&self, batch: Vec<(Event, Meta)>) {
-        self.known.tell(|graph| {
+        self.graph.update(|graph| {
             for (event, object) in batch {
                 match event {
-                    Event::Deleted => graph.deleted(self.by, &object.uid),
+                    Event::Deleted => graph.on_deleted(self.by, &object.uid),
                     Event::Added | Event::Modified => graph.observe(self.by, object),
                 }
             }
         });
-        self.tell();
+        self.notify_types_changed();
     }
 
     fn held(&self) -> usize {
-        self.known.ask(|graph| graph.held(self.by))
+        self.graph.read(|graph| graph.observed_count(self.by))
     }
 }
 

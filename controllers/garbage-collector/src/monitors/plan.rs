@@ -15,9 +15,9 @@ use clock::Instant;
 use discovery::{Discovery, Served};
 
 /// A type is removed after answers have lacked it for this long. Otherwise its objects could be missed as dependents.
-const LACKED: Duration = Duration::from_secs(30);
+const STOP_AFTER: Duration = Duration::from_secs(30);
 /// An answer that removes most monitors is trusted after it was repeated for this long.
-const BELIEVED_AFTER: Duration = Duration::from_secs(300);
+const TRUSTED_AFTER: Duration = Duration::from_secs(300);
 /// With fewer monitors than this, most may be removed at once.
 const FEW: usize = 10;
 /// Upstream's `DefaultIgnoredResources`: events have no owners to collect, and are too many.
@@ -49,16 +49,16 @@ pub(crate) enum Fault {
 
 /// The state between answers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct DiscoveryHistory {
     /// Watched or known types, and since when every answer has lacked them. An answer that shows nothing about a type
     /// resets this: the type stays watched, and a group can be stale for days.
     lacked: BTreeMap<Resource, Instant>,
     /// The set of missing types, if it is most of all types, and since when.
-    most: Option<(Instant, BTreeSet<Resource>)>,
+    mass_removal: Option<(Instant, BTreeSet<Resource>)>,
     /// Group versions whose types are known.
-    told: BTreeSet<String>,
+    known_groups: BTreeSet<String>,
     /// Group versions that fail and whose types are unknown, and since when.
-    silent: BTreeMap<String, Instant>,
+    unknown_groups: BTreeMap<String, Instant>,
 }
 
 /// Computes the changes from `answer`, the running monitors (each with whether it has synced) and the known types.
@@ -66,13 +66,14 @@ pub(crate) fn plan(
     answer: &Discovery,
     running: &BTreeMap<Resource, bool>,
     known: &BTreeSet<Resource>,
-    memory: &mut Memory,
+    history: &mut DiscoveryHistory,
     now: Instant,
 ) -> Plan {
     let wanted: BTreeSet<&Resource> =
         answer.served.iter().filter(|it| is_monitored(it)).map(|it| &it.resource).collect();
-    let goes = |(of, synced): (&Resource, &bool)| !wanted.contains(of) && may_go(answer, of, *synced);
-    let mut gone: BTreeSet<Resource> = running.iter().filter(|it| goes(*it)).map(|(of, _)| of.clone()).collect();
+    let is_removable = |(of, synced): (&Resource, &bool)| !wanted.contains(of) && may_stop(answer, of, *synced);
+    let mut gone: BTreeSet<Resource> =
+        running.iter().filter(|it| is_removable(*it)).map(|(of, _)| of.clone()).collect();
     if answer.served.is_empty() {
         gone.clear();
     }
@@ -80,46 +81,46 @@ pub(crate) fn plan(
         answer.served.iter().filter(|it| it.offers("get")).map(|it| &it.resource).collect();
     let unreadable: Vec<&Resource> = known.iter().filter(|of| !readable.contains(of)).collect();
     let lacked = gone.iter().chain(unreadable.iter().copied()).filter(|of| answer.tells_of(of)).cloned().collect();
-    memory.update_lacked(lacked, now);
+    history.update_lacked(lacked, now);
     if answer.served.is_empty() {
-        memory.most = None;
+        history.mass_removal = None;
         let why = answer.failure().unwrap_or_default();
         return Plan { fault: Some(Fault::Unanswered(why)), ..Plan::default() };
     }
     let types = running.keys().chain(known).map(Resource::api_version).collect();
-    memory.listen(answer, &gone, &types, now);
-    let (is_believed, fault) = if answer.broken.is_empty() {
-        let doubtful = memory.doubt_most(&gone, running.len(), now);
+    history.update_groups(answer, &gone, &types, now);
+    let (is_trusted, fault) = if answer.broken.is_empty() {
+        let doubtful = history.check_mass_removal(&gone, running.len(), now);
         (doubtful.is_none(), doubtful)
     } else {
-        memory.most = None;
+        history.mass_removal = None;
         // The other root did answer. Its removals are applied, unless there are too many.
         let fault = Fault::Unanswered(answer.failure().unwrap_or_default());
         (!is_doubtful(gone.len(), running.len()), Some(fault))
     };
-    let believed = if is_believed { gone } else { BTreeSet::new() };
+    let trusted = if is_trusted { gone } else { BTreeSet::new() };
     let types: BTreeSet<_> = wanted.iter().map(|it| type_of(it)).collect();
     // A type that is watched in another version from now on is not lost. A monitor that never synced had no objects to
     // lose, and its failing group counts as missing from now on.
-    let (stop, doubted): (BTreeSet<Resource>, BTreeSet<Resource>) = believed
+    let (stop, doubted): (BTreeSet<Resource>, BTreeSet<Resource>) = trusted
         .into_iter()
-        .partition(|of| types.contains(&type_of(of)) || !answer.tells_of(of) || memory.has_lacked(of, now));
+        .partition(|of| types.contains(&type_of(of)) || !answer.tells_of(of) || history.has_lacked(of, now));
     // If the preferred version of a type did not answer, discovery shows another version. The type is watched already.
     let stays: BTreeSet<_> = running.keys().filter(|it| !stop.contains(*it)).map(type_of).collect();
     let start = wanted.into_iter().filter(|it| !stays.contains(&type_of(it))).cloned().collect();
-    let unserved = unreadable.into_iter().filter(|of| is_believed && memory.has_lacked(of, now)).cloned().collect();
+    let unserved = unreadable.into_iter().filter(|of| is_trusted && history.has_lacked(of, now)).cloned().collect();
     Plan { start, stop: stop.into_iter().collect(), doubted: doubted.into_iter().collect(), unserved, fault }
 }
 
-impl Memory {
+impl DiscoveryHistory {
     /// Since when all answers have lacked this type; `None` if the last one had it.
     pub(crate) fn lacked_since(&self, of: &Resource) -> Option<Instant> {
         self.lacked.get(of).copied()
     }
 
     /// Group versions whose types are unknown, and since when.
-    pub(crate) fn silent(&self) -> impl Iterator<Item = (&str, Instant)> {
-        self.silent.iter().map(|(of, since)| (of.as_str(), *since))
+    pub(crate) fn unknown_groups(&self) -> impl Iterator<Item = (&str, Instant)> {
+        self.unknown_groups.iter().map(|(of, since)| (of.as_str(), *since))
     }
 
     fn update_lacked(&mut self, lacked: BTreeSet<Resource>, now: Instant) {
@@ -130,38 +131,38 @@ impl Memory {
     }
 
     /// Updates which group versions have known types. `known`: the group versions of known types.
-    fn listen(&mut self, answer: &Discovery, gone: &BTreeSet<Resource>, known: &BTreeSet<String>, now: Instant) {
-        let telling: BTreeSet<String> = answer.served.iter().map(|it| it.resource.api_version()).collect();
+    fn update_groups(&mut self, answer: &Discovery, gone: &BTreeSet<Resource>, known: &BTreeSet<String>, now: Instant) {
+        let answering: BTreeSet<String> = answer.served.iter().map(|it| it.resource.api_version()).collect();
         // While a root fails, it is unknown which groups exist.
         let stays = |of: &String| !answer.broken.is_empty() || answer.failed.contains_key(of);
-        self.silent.retain(|of, _| stays(of) && !telling.contains(of));
-        self.told.retain(|of| stays(of) || known.contains(of));
-        self.told.extend(telling);
+        self.unknown_groups.retain(|of, _| stays(of) && !answering.contains(of));
+        self.known_groups.retain(|of| stays(of) || known.contains(of));
+        self.known_groups.extend(answering);
         for of in gone.iter().filter(|of| !answer.tells_of(of)) {
             // The type was known, and is not watched any more.
-            self.told.remove(&of.api_version());
+            self.known_groups.remove(&of.api_version());
         }
-        for of in answer.failed.keys().filter(|of| !self.told.contains(*of)) {
-            self.silent.entry(of.clone()).or_insert(now);
+        for of in answer.failed.keys().filter(|of| !self.known_groups.contains(*of)) {
+            self.unknown_groups.entry(of.clone()).or_insert(now);
         }
     }
 
     /// The fault of an answer that lacks most watched types and was not repeated for long enough.
-    fn doubt_most(&mut self, gone: &BTreeSet<Resource>, of: usize, now: Instant) -> Option<Fault> {
+    fn check_mass_removal(&mut self, gone: &BTreeSet<Resource>, of: usize, now: Instant) -> Option<Fault> {
         let lacks = gone.len();
-        let since = match self.most.take() {
+        let since = match self.mass_removal.take() {
             Some((since, same)) if same == *gone => since,
             _ => now,
         };
-        if !is_doubtful(lacks, of) || now.saturating_duration_since(since) >= BELIEVED_AFTER {
+        if !is_doubtful(lacks, of) || now.saturating_duration_since(since) >= TRUSTED_AFTER {
             return None;
         }
-        self.most = Some((since, gone.clone()));
+        self.mass_removal = Some((since, gone.clone()));
         Some(Fault::Doubtful { lacks, of })
     }
 
     fn has_lacked(&self, of: &Resource, now: Instant) -> bool {
-        self.lacked_since(of).is_some_and(|since| now.saturating_duration_since(since) >= LACKED)
+        self.lacked_since(of).is_some_and(|since| now.saturating_duration_since(since) >= STOP_AFTER)
     }
 }
 
@@ -174,7 +175,7 @@ fn is_monitored(served: &Served) -> bool {
 
 /// True if the monitor of a type that the answer lacks may be removed. A monitor that never synced has no objects to
 /// lose.
-fn may_go(answer: &Discovery, of: &Resource, synced: bool) -> bool {
+fn may_stop(answer: &Discovery, of: &Resource, synced: bool) -> bool {
     let failed = answer.failed.contains_key(&of.api_version());
     answer.tells_of(of) || (failed && !synced)
 }
@@ -195,7 +196,7 @@ impl fmt::Display for Fault {
             Self::Doubtful { lacks, of } => write!(
                 f,
                 "the answer lacks {lacks} of {of} types that are watched, and is not believed before it said so for {} s",
-                BELIEVED_AFTER.as_secs()
+                TRUSTED_AFTER.as_secs()
             ),
         }
     }

@@ -21,7 +21,7 @@ const SEC: Duration = Duration::from_secs(1);
 /// A process that does not lead.
 pub(crate) struct Standby {
     pub(crate) cluster: TestCluster,
-    pub(crate) known: Arc<Known>,
+    pub(crate) graph: Arc<SharedGraph>,
     pub(crate) monitors: Arc<Monitors>,
     kinds: Arc<Kinds>,
     rig: Rig,
@@ -40,10 +40,10 @@ pub(crate) fn standby() -> Standby {
     let recorder = builder.recorder(api.clone());
     let deletes = builder.queue::<Item>("deletes", crate::BACKOFF);
     let orphans = builder.queue::<Uid>("orphans", crate::BACKOFF);
-    let known = Arc::new(Known::new(Graph::new(7), deletes, orphans, recorder));
+    let graph = Arc::new(SharedGraph::new(Graph::new(7), deletes, orphans, recorder));
     let meters = Arc::new(Meters::new(&rig.deps.metrics));
-    let (kinds, monitors) = declare(&mut builder, &api, &known, &meters);
-    Standby { cluster, known, monitors, kinds, controller: builder.build(), rig, log }
+    let (kinds, monitors) = declare(&mut builder, &api, &graph, &meters);
+    Standby { cluster, graph, monitors, kinds, controller: builder.build(), rig, log }
 }
 
 async fn pass(time: Duration) {
@@ -102,16 +102,16 @@ impl Standby {
     }
 
     /// The number of requests for a type since the requests were cleared.
-    fn asked(&self, resource: &str) -> usize {
+    fn request_count(&self, resource: &str) -> usize {
         self.cluster.requests().iter().filter(|it| it.resource == resource).count()
     }
 
     /// How often this text was logged.
-    fn said(&self, text: &str) -> usize {
+    fn logged(&self, text: &str) -> usize {
         self.log.lines().iter().filter(|it| it.contains(text)).count()
     }
 
-    fn spoil(&self, what: impl Fn(&Call) -> bool + Send + 'static) {
+    fn fail_requests(&self, what: impl Fn(&Call) -> bool + Send + 'static) {
         let broken = || Verdict::status(500, "InternalError", "conversion webhook failed");
         self.cluster.intercept(move |call| if what(call) { broken() } else { Verdict::Pass });
     }
@@ -135,7 +135,7 @@ async fn a_standby_watches_every_type_and_writes_nothing() {
     assert!(standby.monitors.unsynced().is_empty());
     let reads = ["get", "list", "watch", ""];
     assert!(standby.cluster.requests().iter().all(|it| reads.contains(&it.verb) && it.method == "GET"));
-    let (seen, _) = standby.known.ask(|graph| graph.size());
+    let (seen, _) = standby.graph.read(|graph| graph.size());
     assert!(seen > 0, "the graph is fed");
     let nodes = standby.metric("mini_kcm_garbage_collector_graph_nodes{state=\"observed\"}");
     let synced = standby.metric("mini_kcm_garbage_collector_monitors{state=\"synced\"}");
@@ -144,20 +144,20 @@ async fn a_standby_watches_every_type_and_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_controller_has_in_its_cache_is_not_watched_twice() {
+async fn a_type_cached_by_another_controller_is_not_watched_twice() {
     let mut standby = standby();
     let pods = standby.rig.deps.informers.typed::<Pod>();
     let _namespaces = standby.rig.deps.informers.typed::<Namespace>();
     standby.begin().await;
     for resource in ["pods", "namespaces", "secrets"] {
         assert!(standby.watches(resource), "{resource}");
-        assert_eq!(standby.asked(resource), 1, "{resource}: one stream brings the set and what follows");
+        assert_eq!(standby.request_count(resource), 1, "{resource}: one stream brings the set and what follows");
     }
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
                       "spec": { "containers": [{ "name": "a", "image": "a" }] } });
     let uid = Uid::new(standby.cluster.create(pod)["metadata"]["uid"].as_str().unwrap());
     pass(SEC).await;
-    let known = |standby: &Standby| standby.known.node(&Item::Observed(uid.clone())).is_some();
+    let known = |standby: &Standby| standby.graph.node(&Item::Observed(uid.clone())).is_some();
     assert!(pods.store().len() == 1 && known(&standby));
     standby.cluster.remove("pods", "default", "a");
     pass(SEC).await;
@@ -165,7 +165,7 @@ async fn what_another_controller_has_in_its_cache_is_not_watched_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
+async fn a_restore_of_etcd_removes_all_proofs() {
     let pod = || {
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "pod", "namespace": "default" },
                 "spec": { "containers": [{ "name": "a", "image": "a" }] } })
@@ -202,8 +202,8 @@ async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
             let snapshot = standby.cluster.snapshot();
             change(&standby.cluster);
             pass(SEC).await;
-            let restores = standby.known.restores();
-            standby.known.remember(Gone::told(owner.clone()), restores);
+            let restores = standby.graph.restores();
+            standby.graph.cache_proof(Gone::from_deleted_event(owner.clone()), restores);
             if with_versions {
                 standby.cluster.restore_versions_too(&snapshot);
             } else {
@@ -212,30 +212,30 @@ async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
             pods.relist_consistently();
             pass(SEC).await;
             let what = format!("{name}, shared {is_shared}, with versions {with_versions}");
-            assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
-            assert_eq!(standby.known.restores() != restores, shows, "{what}");
+            assert_eq!(standby.graph.absence_proof(&owner).is_none(), shows, "{what}");
+            assert_eq!(standby.graph.restores() != restores, shows, "{what}");
             // A read that was in flight is as invalid as the earlier proofs.
-            standby.known.remember(Gone::told(owner.clone()), restores);
-            assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
-            let restores = standby.known.restores();
+            standby.graph.cache_proof(Gone::from_deleted_event(owner.clone()), restores);
+            assert_eq!(standby.graph.absence_proof(&owner).is_none(), shows, "{what}");
+            let restores = standby.graph.restores();
             pods.relist_consistently();
             pass(SEC).await;
-            assert_eq!(standby.known.restores(), restores, "{what}: a set like the one before shows nothing");
+            assert_eq!(standby.graph.restores(), restores, "{what}: a set like the one before shows nothing");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_043_when_discovery_fails_entirely_monitors_stay_the_metric_grows_and_the_loop_goes_on() {
+async fn acceptance_gc_043_when_discovery_fails_monitors_stay_the_metric_grows_and_the_loop_continues() {
     let mut standby = standby();
     standby.begin().await;
     let before = standby.monitored(true);
-    standby.spoil(is_discovery);
+    standby.fail_requests(is_discovery);
     pass(95 * SEC).await;
     assert_eq!(standby.monitored(true), before);
     assert_eq!(standby.errors(), 3.0, "one for each pass");
     assert!(standby.kinds.resource(&"v1".into(), &"Pod".into()).is_ok(), "what was known is known");
-    assert_eq!(standby.said("Discovery has holes"), 1, "said once");
+    assert_eq!(standby.logged("Discovery has holes"), 1, "said once");
     standby.cluster.create(widgets(&["v1"]));
     standby.cluster.stop_intercepting();
     pass(35 * SEC).await;
@@ -244,9 +244,9 @@ async fn acceptance_gc_043_when_discovery_fails_entirely_monitors_stay_the_metri
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_discovery_has_answered_not_even_the_missing_types_are_known() {
+async fn before_discovery_answers_the_missing_types_are_unknown() {
     let mut standby = standby();
-    standby.spoil(is_discovery);
+    standby.fail_requests(is_discovery);
     standby.begin().await;
     let unsynced = standby.monitors.unsynced();
     assert_eq!(unsynced.len(), 1, "{unsynced:?}");
@@ -261,7 +261,7 @@ async fn before_discovery_has_answered_not_even_the_missing_types_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_044_a_group_that_fails_keeps_its_monitors_and_others_come() {
+async fn acceptance_gc_044_a_failing_group_keeps_its_monitors_and_other_types_are_added() {
     let mut standby = standby();
     standby.begin().await;
     standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
@@ -272,25 +272,25 @@ async fn acceptance_gc_044_a_group_that_fails_keeps_its_monitors_and_others_come
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_046_a_type_that_cannot_sync_is_named_and_holds_up_no_other() {
+async fn acceptance_gc_046_a_type_that_cannot_sync_is_logged_and_delays_no_other() {
     let mut standby = standby();
-    standby.spoil(|call| call.resource == "secrets");
+    standby.fail_requests(|call| call.resource == "secrets");
     standby.begin().await;
     assert_eq!(standby.monitored(false), BTreeSet::from(["secrets".to_owned()]));
     assert!(standby.watches("configmaps"));
     pass(95 * SEC).await;
     assert_eq!(standby.errors(), 1.0, "once for each state");
-    assert_eq!(standby.said("A type does not sync"), 1);
+    assert_eq!(standby.logged("A type does not sync"), 1);
     assert_eq!(standby.shown("", "v1", "secrets"), 1.0);
     assert_eq!(standby.unsynced(), ["secrets"]);
     standby.cluster.stop_intercepting();
     pass(95 * SEC).await;
     assert!(standby.watches("secrets") && standby.monitors.unsynced().is_empty());
-    assert_eq!((standby.shown("", "v1", "secrets"), standby.said("A type has synced at last")), (0.0, 1));
+    assert_eq!((standby.shown("", "v1", "secrets"), standby.logged("A type has synced at last")), (0.0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_comes_is_watched_soon_and_one_that_goes_is_really_watched_no_more() {
+async fn a_new_type_is_watched_soon_and_the_watch_of_a_removed_type_closes() {
     let mut standby = standby();
     standby.begin().await;
     for _ in 0..2 {
@@ -305,12 +305,12 @@ async fn a_type_that_comes_is_watched_soon_and_one_that_goes_is_really_watched_n
         assert!(standby.kinds.resource(&"example.com/v1".into(), &"Widget".into()).is_err());
         standby.cluster.clear_requests();
         pass(600 * SEC).await;
-        assert_eq!(standby.asked("widgets"), 0, "nobody asks for it any more");
+        assert_eq!(standby.request_count("widgets"), 0, "nobody asks for it any more");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_discovery_lacks_is_watched_and_named_until_two_looks_say_so() {
+async fn a_type_missing_from_discovery_is_watched_and_named_until_two_answers_lack_it() {
     let mut standby = standby();
     standby.begin().await;
     let lacked = ["deployments.apps (discovery lacks it)", "replicasets.apps (discovery lacks it)"];
@@ -336,7 +336,7 @@ async fn a_type_that_discovery_lacks_is_watched_and_named_until_two_looks_say_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_never_told_its_types_is_named_like_a_type_that_does_not_sync() {
+async fn a_group_with_unknown_types_is_named_like_an_unsynced_type() {
     let mut standby = standby();
     standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
     standby.begin().await;
@@ -344,7 +344,7 @@ async fn a_group_that_never_told_its_types_is_named_like_a_type_that_does_not_sy
     assert_eq!(standby.shown("apps", "v1", "*"), 1.0);
     assert!(standby.watches("configmaps"));
     pass(95 * SEC).await;
-    assert_eq!((standby.errors(), standby.said("A group does not tell its types")), (1.0, 1));
+    assert_eq!((standby.errors(), standby.logged("A group does not tell its types")), (1.0, 1));
     standby.cluster.mend_group("apps");
     pass(31 * SEC).await;
     assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
@@ -373,7 +373,7 @@ async fn turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
+async fn a_type_that_changes_its_version_is_always_known_or_named() {
     let mut standby = standby();
     let types = ["widgets", "gadgets"];
     let defined = |plural: &str, versions: &[&str]| {
@@ -389,7 +389,7 @@ async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
         Uid::new(standby.cluster.create(object)["metadata"]["uid"].as_str().unwrap())
     });
     pass(SEC).await;
-    let (graph, monitors) = (standby.known.clone(), standby.monitors.clone());
+    let (graph, monitors) = (standby.graph.clone(), standby.monitors.clone());
     // Whether one of them may be missing, and whether it is unknown.
     let look = move |plural: &str, uid: &Uid| {
         let running = versions(&monitors, plural);
@@ -434,7 +434,7 @@ async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_that_change_all_the_time_and_bring_nothing_are_not_followed_each_time() {
+async fn constant_changes_of_definitions_back_off_discovery() {
     let mut standby = standby();
     standby.cluster.create(widgets(&["v1"]));
     standby.begin().await;
@@ -450,18 +450,18 @@ async fn definitions_that_change_all_the_time_and_bring_nothing_are_not_followed
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_its_end_nothing_is_told_any_more() {
+async fn nothing_is_reported_after_the_end() {
     let mut standby = standby();
     let pods = standby.rig.deps.informers.typed::<Pod>();
     standby.begin().await;
     drop(standby.controller);
     pass(SEC).await;
     assert!(standby.monitors.state.lock().running.is_empty());
-    let before = standby.known.ask(|graph| graph.size());
+    let before = standby.graph.read(|graph| graph.size());
     for kind in ["ConfigMap", "Secret"] {
         standby.cluster.create(json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "late" } }));
     }
     pass(60 * SEC).await;
-    assert_eq!(standby.known.ask(|graph| graph.size()), before);
+    assert_eq!(standby.graph.read(|graph| graph.size()), before);
     assert!(pods.watched().has_synced(), "somebody else's informer goes on");
 }

@@ -41,7 +41,7 @@ fn references_go_by_uid() {
 }
 
 #[test]
-fn references_of_a_state_that_was_judged_go_from_that_state_only() {
+fn references_are_removed_only_from_the_judged_state() {
     let want = json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": [
         { "$patch": "delete", "uid": "a" },
     ] } });
@@ -49,7 +49,7 @@ fn references_of_a_state_that_was_judged_go_from_that_state_only() {
 }
 
 #[test]
-fn the_rest_of_the_list_keeps_what_we_do_not_know() {
+fn unknown_fields_of_other_references_are_kept() {
     let left = |owner: &str| detach_live(&live(), &[Uid::new(owner), Uid::new("c")]);
     let with = |list: Value| json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": list } });
     assert_eq!(left("b"), Some(with(json!([live()["metadata"]["ownerReferences"][0]]))));
@@ -60,20 +60,20 @@ fn the_rest_of_the_list_keeps_what_we_do_not_know() {
 }
 
 #[test]
-fn only_what_blocks_is_unblocked_and_only_in_the_state_that_was_judged() {
+fn only_blocking_references_are_unblocked_and_only_in_the_judged_state() {
     let want = json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": [{
         "apiVersion": "v1", "kind": "Kind", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": false,
     }] } });
     assert_eq!(unblock(&meta()), want);
-    let mut freed = live();
-    freed["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(false);
+    let mut unblocked = live();
+    unblocked["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(false);
     let want =
-        json!({ "uid": "item", "resourceVersion": "7", "ownerReferences": freed["metadata"]["ownerReferences"] });
+        json!({ "uid": "item", "resourceVersion": "7", "ownerReferences": unblocked["metadata"]["ownerReferences"] });
     assert_eq!(unblock_live(&live())["metadata"], want);
 }
 
 #[test]
-fn the_last_finalizer_leaves_null() {
+fn removing_the_last_finalizer_writes_null() {
     let body = |left: &[&str]| finalizers(&meta(), left.iter().copied())["metadata"]["finalizers"].clone();
     assert_eq!(body(&["x", "y"]), json!(["x", "y"]));
     assert_eq!(body(&[]), Value::Null);

@@ -3,7 +3,7 @@ use super::*;
 /// `+a` exists, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; a `!` after it: the reference blocks.
 fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
     let mut references = Vec::new();
-    let mut standings = Vec::new();
+    let mut owner_states = Vec::new();
     for owner in owners {
         let (text, blocks) = owner.strip_suffix('!').map_or((*owner, false), |it| (it, true));
         let (sign, name) = text.split_at(text.len() - 1);
@@ -16,17 +16,17 @@ fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
             controller: false,
             block_owner_deletion: blocks,
         };
-        let gone = Gone::told(Coordinates::claimed(&reference, &"ns".into()));
-        standings.push(match sign {
-            "+" => Standing::Solid(reference.uid.clone()),
-            "~" => Standing::Waiting(Waiting::assumed(reference.uid.clone())),
-            "o-" => Standing::Orphaned(gone),
-            _ => Standing::Gone(gone),
+        let gone = Gone::from_deleted_event(Coordinates::claimed(&reference, &"ns".into()));
+        owner_states.push(match sign {
+            "+" => OwnerState::Live(reference.uid.clone()),
+            "~" => OwnerState::Waiting(Waiting::assumed(reference.uid.clone())),
+            "o-" => OwnerState::Orphaned(gone),
+            _ => OwnerState::Gone(gone),
         });
         references.push(reference);
     }
     let object = object(references, finalizers);
-    Judged::new(object, standings).unwrap()
+    Judged::new(object, owner_states).unwrap()
 }
 
 fn object(owners: Vec<OwnerRef>, finalizers: &[&str]) -> Object {
@@ -48,27 +48,27 @@ fn pods() -> Resource {
 }
 
 /// In one line: `keep`, `drop a b`, `delete Background (owners_gone)`, with `unblock, ` before.
-fn said(verdict: Verdict) -> String {
+fn describe(verdict: Verdict) -> String {
     match verdict {
         Verdict::Keep => "keep".to_owned(),
-        Verdict::DropRefs(Detach { object: _, owners }) => {
+        Verdict::DropRefs(RefRemoval { object: _, owners }) => {
             let names: Vec<String> = owners.iter().map(Uid::to_string).collect();
             format!("drop {}", names.join(" "))
         }
-        Verdict::Delete(doomed) => {
-            let first = if doomed.unblock_own_refs_first() { "unblock, " } else { "" };
-            assert_eq!(doomed.owners().len(), doomed.object().meta.owners.len(), "a proof for each owner");
-            format!("{first}delete {:?} ({})", doomed.policy(), doomed.reason().as_str())
+        Verdict::Delete(permit) => {
+            let first = if permit.unblock_own_refs_first() { "unblock, " } else { "" };
+            assert_eq!(permit.owners().len(), permit.object().meta.owners.len(), "a proof for each owner");
+            format!("{first}delete {:?} ({})", permit.policy(), permit.reason().as_str())
         }
     }
 }
 
-const NONE: Dependents = Dependents { any: false, one_deletes_its_own: false };
-const SOME: Dependents = Dependents { any: true, one_deletes_its_own: false };
-const ONE_WAITS: Dependents = Dependents { any: true, one_deletes_its_own: true };
+const NONE: Dependents = Dependents { any: false, any_waiting: false };
+const SOME: Dependents = Dependents { any: true, any_waiting: false };
+const ONE_WAITS: Dependents = Dependents { any: true, any_waiting: true };
 
 #[test]
-fn what_becomes_of_an_object_follows_from_its_owners() {
+fn the_verdict_follows_from_the_owner_states() {
     for (name, owners, finalizers, dependents, want) in [
         ("its owner lives", &["+a"][..], &[][..], NONE, "keep"),
         ("all of them live", &["+a", "+b"], &[], SOME, "keep"),
@@ -103,7 +103,7 @@ fn what_becomes_of_an_object_follows_from_its_owners() {
         ("the same, beside one that is gone", &["-a", "+a", "-b"], &[], NONE, "drop b"),
         ("named twice", &["-a", "-a", "+b"], &[], NONE, "drop a"),
     ] {
-        assert_eq!(said(verdict(judged(owners, finalizers), dependents)), want, "{name}");
+        assert_eq!(describe(verdict(judged(owners, finalizers), dependents)), want, "{name}");
     }
 }
 
@@ -115,52 +115,52 @@ fn node(meta: Option<Meta>, deleting: bool, deleting_dependents: bool) -> NodeVi
         deleting,
         deleting_dependents,
         has_dependents: false,
-        a_dependent_deletes_its_own: false,
+        has_waiting_dependent: false,
     }
 }
 
 #[test]
-fn before_anything_is_asked_the_object_itself_decides() {
+fn the_next_step_follows_from_the_object_itself() {
     let (object, _) = judged(&["-a"], &[]).into_parts();
     let owned = object.meta.clone();
     let free = Meta { owners: Vec::new().into(), ..owned.clone() };
     let of = |meta: &Meta| Object { meta: meta.clone(), ..object.clone() };
     for (name, node, want) in [
-        ("nobody has seen it", node(None, false, false), Step::LookFor(object.coordinates.clone())),
-        ("its type is watched no more", node(None, true, false), Step::LookFor(object.coordinates.clone())),
-        ("it goes already", node(Some(owned.clone()), true, false), Step::Nothing),
-        ("it has no owners", node(Some(free.clone()), false, false), Step::Nothing),
-        ("it waits", node(Some(free.clone()), true, true), Step::Foreground(of(&free))),
-        ("it waits, and its owners are gone", node(Some(owned.clone()), true, true), Step::Foreground(of(&owned))),
-        ("it has owners", node(Some(owned.clone()), false, false), Step::AskForOwners(of(&owned))),
+        ("nobody has seen it", node(None, false, false), NextStep::LookUp(object.coordinates.clone())),
+        ("its type is watched no more", node(None, true, false), NextStep::LookUp(object.coordinates.clone())),
+        ("it goes already", node(Some(owned.clone()), true, false), NextStep::Nothing),
+        ("it has no owners", node(Some(free.clone()), false, false), NextStep::Nothing),
+        ("it waits", node(Some(free.clone()), true, true), NextStep::Foreground(of(&free))),
+        ("it waits, and its owners are gone", node(Some(owned.clone()), true, true), NextStep::Foreground(of(&owned))),
+        ("it has owners", node(Some(owned.clone()), false, false), NextStep::CheckOwners(of(&owned))),
     ] {
-        assert_eq!(step(node), want, "{name}");
+        assert_eq!(next_step(node), want, "{name}");
     }
 }
 
 #[test]
-fn an_owner_that_waits_goes_when_nobody_blocks_it() {
+fn a_waiting_owner_is_finished_without_blocking_dependents() {
     let item = |name: &str| Item::Observed(Uid::new(name));
     assert_eq!(foreground(Vec::new()), Foreground::Finish);
     let blocking = vec![(item("a"), false), (item("b"), true), (item("c"), false)];
-    assert_eq!(foreground(blocking), Foreground::LookAt(vec![item("a"), item("c")]));
-    assert_eq!(foreground(vec![(item("b"), true)]), Foreground::LookAt(Vec::new()), "it blocks all the same");
+    assert_eq!(foreground(blocking), Foreground::Check(vec![item("a"), item("c")]));
+    assert_eq!(foreground(vec![(item("b"), true)]), Foreground::Check(Vec::new()), "it blocks all the same");
 }
 
-fn doomed(owners: &[&str], finalizers: &[&str], dependents: Dependents) -> Doomed {
+fn permit_for(owners: &[&str], finalizers: &[&str], dependents: Dependents) -> DeletePermit {
     match verdict(judged(owners, finalizers), dependents) {
-        Verdict::Delete(doomed) => doomed,
+        Verdict::Delete(permit) => permit,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn acceptance_gc_037_leave_to_delete_holds_for_a_later_state_that_was_judged_alike() {
-    let mut leave = doomed(&["-a"], &["x/y"], NONE);
-    let seen = leave.object().meta.clone();
+fn acceptance_gc_037_a_delete_permit_is_valid_for_a_later_state_without_relevant_changes() {
+    let mut permit = permit_for(&["-a"], &["x/y"], NONE);
+    let seen = permit.object().meta.clone();
     let later = Meta { version: Version::from(9), finalizers: ["x/z".into()].into(), ..seen.clone() };
-    assert!(leave.holds_for(&later));
-    assert_eq!(leave.object().meta.version, Version::from(9), "it is for that state now");
+    assert!(permit.revalidate(&later));
+    assert_eq!(permit.object().meta.version, Version::from(9), "it is for that state now");
     let (other, _) = judged(&["-b"], &[]).into_parts();
     for (name, live) in [
         ("another object", Meta { uid: Uid::new("other"), ..later.clone() }),
@@ -169,18 +169,18 @@ fn acceptance_gc_037_leave_to_delete_holds_for_a_later_state_that_was_judged_ali
         ("it is to be orphaned from", Meta { finalizers: [ORPHAN.into()].into(), ..later.clone() }),
         ("it is to go last", Meta { finalizers: [FOREGROUND.into()].into(), ..later.clone() }),
     ] {
-        assert!(!leave.holds_for(&live), "{name}");
-        assert_eq!(leave.object().meta.version, Version::from(9), "{name}");
+        assert!(!permit.revalidate(&live), "{name}");
+        assert_eq!(permit.object().meta.version, Version::from(9), "{name}");
     }
 }
 
 #[test]
-fn an_object_that_has_unblocked_its_owners_is_deleted_as_it_is_then() {
-    let mut leave = doomed(&["~a!", "-b"], &[], ONE_WAITS);
-    assert!(leave.unblock_own_refs_first());
-    leave.has_unblocked(Version::from(8));
-    assert!(!leave.unblock_own_refs_first());
-    assert_eq!(leave.object().meta.version, Version::from(8));
-    assert!(leave.object().meta.owners.iter().all(|it| !it.block_owner_deletion));
-    assert_eq!(leave.object().meta.owners.len(), 2);
+fn an_object_with_unblocked_references_is_deleted_in_its_new_state() {
+    let mut permit = permit_for(&["~a!", "-b"], &[], ONE_WAITS);
+    assert!(permit.unblock_own_refs_first());
+    permit.on_refs_unblocked(Version::from(8));
+    assert!(!permit.unblock_own_refs_first());
+    assert_eq!(permit.object().meta.version, Version::from(8));
+    assert!(permit.object().meta.owners.iter().all(|it| !it.block_owner_deletion));
+    assert_eq!(permit.object().meta.owners.len(), 2);
 }

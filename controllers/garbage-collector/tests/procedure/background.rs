@@ -4,10 +4,10 @@ use client::Propagation::{Background, Foreground, Orphan};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
+use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_call_each() {
+async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_call_each() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..20 {
@@ -19,7 +19,11 @@ async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_cal
     assert!(!world.has("ReplicationController", "rc"), "it is gone first");
     pass(2 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!((world.asked("delete pods"), world.lines().len()), (20, 20), "the end of the owner was told by a watch");
+    assert_eq!(
+        (world.request_count("delete pods"), world.lines().len()),
+        (20, 20),
+        "the end of the owner was told by a watch"
+    );
     for call in world.calls() {
         let body = call.json();
         assert_eq!(body["propagationPolicy"], "Background");
@@ -28,7 +32,7 @@ async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_cal
             "{body}"
         );
     }
-    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
+    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
     let told = world.logged("Deleted an object");
     assert_eq!(told.len(), 20);
     let uid = rc["metadata"]["uid"].as_str().unwrap();
@@ -39,7 +43,7 @@ async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_cal
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_002_an_object_stays_with_the_owner_that_lives() {
+async fn acceptance_gc_002_an_object_stays_while_one_owner_exists() {
     let world = World::new();
     let (gone, stays) =
         (world.create("ReplicationController", "a", &[]), world.create("ReplicationController", "b", &[]));
@@ -50,14 +54,14 @@ async fn acceptance_gc_002_an_object_stays_with_the_owner_that_lives() {
     assert_eq!(world.owners("pods", "pod"), ["b"]);
     assert!(!world.is_deleting("pods", "pod"));
     assert_eq!(world.lines(), ["get replicationcontrollers b", "patch pods pod"]);
-    assert_eq!(manager.ours("references_removed_total{reason=\"owner_lives\"}"), 1);
+    assert_eq!(manager.own_metric("references_removed_total{reason=\"owner_lives\"}"), 1);
     world.delete("ReplicationController", "b", Some(Background)).await;
     pass(2 * SEC).await;
     assert!(!world.has("pods", "pod"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_003_what_has_no_owner_is_never_touched() {
+async fn acceptance_gc_003_an_object_without_owners_is_never_touched() {
     let world = World::new();
     world.create("Pod", "free", &[]);
     let other = world.create("ReplicationController", "rc", &[]);
@@ -70,19 +74,19 @@ async fn acceptance_gc_003_what_has_no_owner_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_004_what_names_an_owner_that_never_was_goes() {
+async fn acceptance_gc_004_a_dependent_of_a_nonexistent_owner_is_deleted() {
     let world = World::new();
     let _manager = world.start().await;
-    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     pass(2 * SEC).await;
     assert!(!world.has("pods", "pod"));
-    assert_eq!(world.asked("delete pods pod"), 1);
-    assert_eq!(world.asked("get replicationcontrollers never"), 1, "one proof serves owner and dependent");
+    assert_eq!(world.request_count("delete pods pod"), 1);
+    assert_eq!(world.request_count("get replicationcontrollers never"), 1, "one proof serves owner and dependent");
     assert_eq!(world.events().await, [""; 0], "nobody is told");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_005_owners_that_go_in_different_ways_leave_behind_what_they_should() {
+async fn acceptance_gc_005_each_propagation_policy_treats_dependents_as_specified() {
     let world = World::new();
     let policies = [Orphan, Background, Foreground];
     let mut uids = Vec::new();
@@ -96,7 +100,7 @@ async fn acceptance_gc_005_owners_that_go_in_different_ways_leave_behind_what_th
     let manager = world.start().await;
     let page = manager.graph();
     assert!(uids.iter().all(|it| page.contains(it)), "{page}");
-    let observed = || manager.ours("graph_nodes{state=\"observed\"}");
+    let observed = || manager.own_metric("graph_nodes{state=\"observed\"}");
     let before = observed();
     let names: Vec<String> = (0..30).map(|number| format!("rc-{number}")).collect();
     let deletions = names.iter().zip(policies.iter().cycle());
@@ -109,16 +113,16 @@ async fn acceptance_gc_005_owners_that_go_in_different_ways_leave_behind_what_th
     assert_eq!(world.names("pods"), want);
     assert!(want.iter().all(|it| world.owners("pods", it).is_empty() && !world.is_deleting("pods", it)));
     for reason in ["owners_gone", "owner_waits"] {
-        let gone = manager.ours(&format!("deletes_total{{policy=\"Background\",reason=\"{reason}\"}}"));
+        let gone = manager.own_metric(&format!("deletes_total{{policy=\"Background\",reason=\"{reason}\"}}"));
         assert_eq!(gone, 30, "{reason}");
     }
     let page = manager.graph();
     assert!(!uids.iter().any(|it| page.contains(it)), "{page}");
-    assert_eq!((before - observed(), manager.ours("graph_nodes{state=\"virtual\"}")), (30 + 60, 0));
+    assert_eq!((before - observed(), manager.own_metric("graph_nodes{state=\"virtual\"}")), (30 + 60, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_006_a_deployment_takes_its_replica_sets_and_pods_along() {
+async fn acceptance_gc_006_replica_sets_and_pods_of_a_deleted_deployment_are_deleted() {
     for policy in [None, Some(Background), Some(Foreground)] {
         let world = World::new();
         let deployment = world.create("Deployment", "web", &[]);
@@ -138,7 +142,7 @@ async fn acceptance_gc_006_a_deployment_takes_its_replica_sets_and_pods_along() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_007_a_cron_job_takes_its_jobs_and_pods_along() {
+async fn acceptance_gc_007_jobs_and_pods_of_a_deleted_cron_job_are_deleted() {
     let world = World::new();
     let cron_job = world.create("CronJob", "c", &[]);
     let job = world.create("Job", "c-1", &[owner(&cron_job)]);
@@ -157,23 +161,23 @@ async fn acceptance_gc_007_a_cron_job_takes_its_jobs_and_pods_along() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_008_one_proof_serves_all_dependents_of_an_owner() {
     let world = World::new();
-    let never = nobody("v1", "ReplicationController", "never");
+    let never = missing_owner("v1", "ReplicationController", "never");
     for number in 0..100 {
         world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&never));
     }
     let manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!((world.asked("get"), world.asked("delete pods")), (1, 100));
-    assert_eq!(manager.ours("owner_reads_total{result=\"gone\"}"), 1);
+    assert_eq!((world.request_count("get"), world.request_count("delete pods")), (1, 100));
+    assert_eq!(manager.own_metric("owner_reads_total{result=\"gone\"}"), 1);
     world.create("Pod", "late", &[never]);
     pass(5 * SEC).await;
     assert!(!world.has("pods", "late"));
-    assert_eq!(world.asked("get"), 1, "and those who come later");
+    assert_eq!(world.request_count("get"), 1, "and those who come later");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
+async fn acceptance_gc_035_dependents_of_a_replaced_owner_are_deleted() {
     let world = World::new();
     let first = world.create("ReplicationController", "rc", &[]);
     let old = world.create("Pod", "old", &[owner(&first)]);
@@ -190,7 +194,7 @@ async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_035_an_owner_that_is_made_anew_takes_nothing_over_and_loses_nothing() {
+async fn acceptance_gc_035_a_recreated_owner_gets_no_old_dependents_and_keeps_its_own() {
     // The watch shows both, or a complete set contains only the second.
     for is_shown in [true, false] {
         let world = World::new();
@@ -213,12 +217,12 @@ async fn acceptance_gc_035_an_owner_that_is_made_anew_takes_nothing_over_and_los
         assert_eq!(world.owners("configmaps", "both"), ["own"], "shown: {is_shown}");
         let left = world.get("Secret", "own").unwrap();
         assert_eq!(left["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"], "shown: {is_shown}");
-        assert!(world.asked("patch secrets") + world.asked("delete secrets") == 0, "shown: {is_shown}");
+        assert!(world.request_count("patch secrets") + world.request_count("delete secrets") == 0, "shown: {is_shown}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependents() {
+async fn acceptance_gc_042_dependents_of_an_unreadable_owner_stay() {
     for verdict in [
         failure(500, "InternalError").unwrap(),
         failure(503, "ServiceUnavailable").unwrap(),
@@ -227,23 +231,27 @@ async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependent
         test_cluster::Verdict::LoseAnswer,
     ] {
         let world = World::new();
-        world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+        world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
         let answer = verdict.clone();
-        world.spoil(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         let manager = world.start().await;
         pass(60 * SEC).await;
-        assert!(world.has("pods", "pod") && world.asked("delete") == 0, "{verdict:?}");
-        assert!(world.asked("get replicationcontrollers never") > 5, "{verdict:?}: {:?}", world.lines());
-        assert_eq!(manager.ours("unresolvable_objects{why=\"failed\"}"), 1, "{verdict:?}: the owner is looked for");
+        assert!(world.has("pods", "pod") && world.request_count("delete") == 0, "{verdict:?}");
+        assert!(world.request_count("get replicationcontrollers never") > 5, "{verdict:?}: {:?}", world.lines());
+        assert_eq!(
+            manager.own_metric("unresolvable_objects{why=\"failed\"}"),
+            1,
+            "{verdict:?}: the owner is looked for"
+        );
         world.cluster.stop_intercepting();
         pass(300 * SEC).await;
         assert!(!world.has("pods", "pod"), "{verdict:?}");
-        assert_eq!(manager.ours("unresolvable_objects{why=\"failed\"}"), 0, "{verdict:?}");
+        assert_eq!(manager.own_metric("unresolvable_objects{why=\"failed\"}"), 0, "{verdict:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_dependents() {
+async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
     for verdict in [
         failure(500, "InternalError").unwrap(),
         failure(503, "ServiceUnavailable").unwrap(),
@@ -261,7 +269,7 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
         world.create("ConfigMap", "of-unseen", &[owner(&unseen)]);
         let _manager = world.start().await;
         let answer = verdict.clone();
-        world.spoil(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         // One disappears in a way that proves nothing: a list does not contain it.
         world.cluster.freeze_watches("secrets");
         world.cluster.remove("secrets", "n", "unseen");
@@ -271,12 +279,12 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
         world.delete("ReplicationController", "waits", Some(Foreground)).await;
         pass(300 * SEC).await;
         let lines = world.lines();
-        assert_eq!((world.asked("delete"), world.asked("patch")), (0, 0), "{verdict:?}: {lines:?}");
+        assert_eq!((world.request_count("delete"), world.request_count("patch")), (0, 0), "{verdict:?}: {lines:?}");
         assert_eq!(world.owners("pods", "of-two"), ["gone", "lives"], "{verdict:?}");
         assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{verdict:?}");
         assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{verdict:?}");
         for owner in ["replicationcontrollers lives", "replicationcontrollers waits", "secrets unseen"] {
-            assert!(world.asked(&format!("get {owner}")) >= 3, "{verdict:?}: {owner}: {lines:?}");
+            assert!(world.request_count(&format!("get {owner}")) >= 3, "{verdict:?}: {owner}: {lines:?}");
         }
         world.cluster.stop_intercepting();
         pass(600 * SEC).await;
@@ -287,16 +295,18 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_names_no_object_keeps_the_dependents() {
+async fn a_404_without_an_object_name_deletes_no_dependents() {
     let world = World::new();
-    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     // As if the version of the type was removed, or the request went to a server that does not serve it.
-    world.spoil(|line, _| line.starts_with("get ").then(|| test_cluster::Verdict::text(404, "404 page not found")));
+    world.fail_requests(|line, _| {
+        line.starts_with("get ").then(|| test_cluster::Verdict::text(404, "404 page not found"))
+    });
     let manager = world.start().await;
     pass(60 * SEC).await;
     assert!(world.has("pods", "pod"));
-    assert_eq!(world.asked("delete"), 0);
-    assert_eq!(manager.ours("unresolvable_objects{why=\"not_served\"}"), 1);
+    assert_eq!(world.request_count("delete"), 0);
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"not_served\"}"), 1);
     assert_eq!(world.logged("An owner cannot be looked for: what depends on it stays").len(), 1, "told once");
     world.cluster.stop_intercepting();
     pass(300 * SEC).await;
@@ -304,7 +314,7 @@ async fn a_404_that_names_no_object_keeps_the_dependents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_a_list_lacks_is_asked_for_before_anything_goes() {
+async fn an_owner_missing_from_a_list_is_read_before_any_delete() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..50 {
@@ -312,7 +322,7 @@ async fn an_owner_that_a_list_lacks_is_asked_for_before_anything_goes() {
     }
     let _manager = world.start().await;
     // All workers need the owner at the same time, and the response is slow.
-    world.spoil(|line, _| line.starts_with("get ").then_some(test_cluster::Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| line.starts_with("get ").then_some(test_cluster::Verdict::DelayAnswer(SEC)));
     // The watch misses the deletion: its resourceVersion is too old, so a complete set follows.
     world.cluster.freeze_watches("replicationcontrollers");
     world.cluster.remove("replicationcontrollers", "n", "rc");
@@ -320,12 +330,12 @@ async fn an_owner_that_a_list_lacks_is_asked_for_before_anything_goes() {
     world.cluster.break_watches("replicationcontrollers");
     pass(60 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!((world.asked("get replicationcontrollers rc"), world.asked("delete pods")), (1, 50));
+    assert_eq!((world.request_count("get replicationcontrollers rc"), world.request_count("delete pods")), (1, 50));
     assert_eq!(world.lines().len(), 51);
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
+async fn finalizers_of_a_dependent_choose_its_propagation_policy() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let set = |name: &str, finalizer: &str| {
@@ -357,10 +367,10 @@ async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
 /// Issue 16, 18: if the owner is proved absent for every claim, it is not looked up any more, even if a finalizer keeps
 /// the dependents with these claims.
 #[tokio::test(start_paused = true)]
-async fn an_owner_proved_absent_by_each_of_its_names_is_looked_for_no_more() {
+async fn an_owner_with_all_claims_proved_absent_is_not_read_again() {
     let world = World::new();
     let manager = world.start().await;
-    let never = nobody("v1", "ReplicationController", "never");
+    let never = missing_owner("v1", "ReplicationController", "never");
     for namespace in ["n", "m"] {
         let held = json!({ "namespace": namespace, "name": "child", "ownerReferences": [never],
                            "finalizers": ["example.com/hold"] });
@@ -368,7 +378,7 @@ async fn an_owner_proved_absent_by_each_of_its_names_is_looked_for_no_more() {
     }
     pass(60 * SEC).await;
     assert!(world.is_deleting("configmaps", "child") && world.cluster.get("configmaps", "m", "child").is_some());
-    assert_eq!(world.asked("get replicationcontrollers"), 2, "once in each namespace: {:?}", world.lines());
+    assert_eq!(world.request_count("get replicationcontrollers"), 2, "once in each namespace: {:?}", world.lines());
     let taken = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
     let before = taken();
     assert!(before > 0);

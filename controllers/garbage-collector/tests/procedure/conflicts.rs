@@ -4,14 +4,14 @@ use client::Propagation::{Background, Foreground};
 use serde_json::{Value, json};
 use test_cluster::TestCluster;
 
-use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
+use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
 
 /// An owner that is gone, and a pod of it. Runs `change` just before the first DELETE of the pod arrives.
 async fn changed(world: &World, change: impl FnOnce(&TestCluster) + Send + 'static) {
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
     let mut change = Some(change);
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "delete pods pod"
             && let Some(change) = change.take()
         {
@@ -22,7 +22,7 @@ async fn changed(world: &World, change: impl FnOnce(&TestCluster) + Send + 'stat
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_036_an_owner_that_was_added_meanwhile_counts() {
+async fn acceptance_gc_036_an_owner_added_meanwhile_counts() {
     let world = World::new();
     let added = owner(&world.create("ReplicationController", "added", &[]));
     changed(&world, |cluster| {
@@ -36,12 +36,12 @@ async fn acceptance_gc_036_an_owner_that_was_added_meanwhile_counts() {
     pass(30 * SEC).await;
     assert_eq!(world.owners("pods", "pod"), ["added"]);
     assert_eq!(world.calls()[0].status, 409);
-    assert_eq!(world.asked("delete"), 1, "{:?}", world.lines());
-    assert_eq!(world.asked("patch pods pod"), 1);
+    assert_eq!(world.request_count("delete"), 1, "{:?}", world.lines());
+    assert_eq!(world.request_count("patch pods pod"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_036_an_object_that_nobody_owns_any_more_stays() {
+async fn acceptance_gc_036_an_object_whose_owners_were_removed_stays() {
     let world = World::new();
     changed(&world, |cluster| {
         cluster.update("pods", "n", "pod", |it| it["metadata"]["ownerReferences"] = json!([]));
@@ -56,7 +56,7 @@ async fn acceptance_gc_036_an_object_that_nobody_owns_any_more_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_037_what_else_changed_is_no_matter() {
+async fn acceptance_gc_037_irrelevant_changes_do_not_prevent_the_delete() {
     let world = World::new();
     changed(&world, |cluster| {
         cluster.update("pods", "n", "pod", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
@@ -73,11 +73,11 @@ async fn acceptance_gc_037_what_else_changed_is_no_matter() {
     assert_eq!(bodies[0]["preconditions"]["uid"], bodies[1]["preconditions"]["uid"]);
     assert_ne!(bodies[0]["preconditions"]["resourceVersion"], bodies[1]["preconditions"]["resourceVersion"]);
     assert!(bodies[1]["preconditions"]["resourceVersion"].is_string(), "the second is exact too");
-    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
+async fn acceptance_gc_038_a_delete_of_a_gone_object_is_not_retried() {
     // How the owner is deleted, the finalizer of the object, and the resulting policy of its deletion.
     for (owners, finalizer, policy) in [
         (Background, None, "Background"),
@@ -93,7 +93,7 @@ async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
         });
         let pod = world.create_with("Pod", metadata);
         world.create("ConfigMap", "below", &[owner(&pod)]);
-        world.spoil(|line, cluster| {
+        world.fail_requests(|line, cluster| {
             if line == "delete pods pod" {
                 cluster.remove("pods", "n", "pod");
             }
@@ -122,7 +122,7 @@ async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_039_a_successor_is_left_alone_and_what_belonged_to_the_first_goes() {
+async fn acceptance_gc_039_a_successor_stays_and_dependents_of_the_first_are_deleted() {
     let world = World::new();
     changed(&world, |cluster| {
         cluster.remove("pods", "n", "pod");
@@ -142,11 +142,11 @@ async fn acceptance_gc_039_a_successor_is_left_alone_and_what_belonged_to_the_fi
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_written_all_the_time_backs_off_and_goes_in_the_end() {
+async fn a_constantly_written_object_backs_off_and_is_deleted_in_the_end() {
     let world = World::new();
-    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     let mut left = 10;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "delete pods pod" && left > 0 {
             left -= 1;
             cluster.update("pods", "n", "pod", |it| it["metadata"]["labels"] = json!({ "left": left.to_string() }));
@@ -157,21 +157,21 @@ async fn an_object_that_is_written_all_the_time_backs_off_and_goes_in_the_end() 
     pass(10 * SEC).await;
     assert!(!world.has("pods", "pod"));
     // One more pass may begin before the watch shows the change that the last one met.
-    assert!((11..=12).contains(&world.asked("delete pods pod")));
-    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+    assert!((11..=12).contains(&world.request_count("delete pods pod")));
+    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
     assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_fails_is_tried_again_less_and_less_often() {
+async fn a_failing_delete_backs_off() {
     let world = World::new();
-    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
-    world.spoil(|line, _| if line.starts_with("delete") { failure(500, "InternalError") } else { None });
+    world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
+    world.fail_requests(|line, _| if line.starts_with("delete") { failure(500, "InternalError") } else { None });
     let _manager = world.start().await;
     pass(60 * SEC).await;
     let pauses = world.pauses("delete pods pod");
     assert!(pauses.len() >= 8 && pauses.windows(2).all(|it| it[1] > it[0]), "{pauses:?}");
-    assert_eq!(world.asked("get"), 1, "what is proved stays proved");
+    assert_eq!(world.request_count("get"), 1, "what is proved stays proved");
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(!world.has("pods", "pod"));
@@ -184,7 +184,7 @@ async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Valu
     let [goes, stays] = ["goes", "stays"].map(|it| owner(&world.create("ReplicationController", it, &[])));
     world.create(kind, "it", &[goes, stays]);
     let mut change = Some(change);
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == format!("patch {plural} it")
             && let Some(change) = change.take()
         {
@@ -200,7 +200,7 @@ async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Valu
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_last_owner_is_taken_meanwhile_is_not_left_without_any() {
+async fn references_stay_if_the_living_owner_was_removed_meanwhile() {
     for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
         let world = detached(kind, plural, |it| {
             it["metadata"]["ownerReferences"].as_array_mut().unwrap().retain(|it| it["name"] == "goes");
@@ -213,7 +213,7 @@ async fn an_object_whose_last_owner_is_taken_meanwhile_is_not_left_without_any()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_goes_whatever_else_is_written_meanwhile() {
+async fn a_reference_is_removed_despite_other_writes() {
     for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
         let world = detached(kind, plural, |it| it["metadata"]["labels"] = json!({ "a": "b" })).await;
         assert_eq!(world.owners(kind, "it"), ["stays"], "{:?}", world.lines());
@@ -221,7 +221,7 @@ async fn a_reference_goes_whatever_else_is_written_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_added_while_a_circle_is_opened_counts() {
+async fn an_owner_added_while_a_cycle_is_broken_counts() {
     let world = World::new();
     let first = world.create("Pod", "a", &[]);
     let second = world.create("Pod", "b", &[blocking(&first)]);
@@ -229,7 +229,7 @@ async fn an_owner_that_is_added_while_a_circle_is_opened_counts() {
     let added = owner(&world.create("ReplicationController", "added", &[]));
     // `b` must stop blocking `a`, whose deletion waits for it. Just then it gets another owner.
     let mut added = Some(added);
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "patch pods b"
             && let Some(added) = added.take()
         {

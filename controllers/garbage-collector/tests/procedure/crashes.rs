@@ -35,7 +35,7 @@ async fn forest(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whichever_write_is_the_last_of_a_process_the_next_one_ends_the_same() {
+async fn a_crash_after_any_write_leads_to_the_same_result() {
     for fate in [Verdict::Fail, Verdict::LoseAnswer] {
         let mut crashes = 0;
         for last in 0.. {
@@ -43,7 +43,7 @@ async fn whichever_write_is_the_last_of_a_process_the_next_one_ends_the_same() {
             forest(&world).await;
             let (count, reached) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
             let (counted, crash, end) = (count.clone(), reached.clone(), fate.clone());
-            world.spoil(move |line, _| {
+            world.fail_requests(move |line, _| {
                 if line.starts_with("get") {
                     return None;
                 }

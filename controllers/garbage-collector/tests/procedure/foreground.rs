@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::world::{SEC, World, blocking, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_016_an_owner_goes_when_all_that_block_it_are_gone() {
+async fn acceptance_gc_016_an_owner_is_deleted_after_its_blocking_dependents() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..20 {
@@ -22,10 +22,10 @@ async fn acceptance_gc_016_an_owner_goes_when_all_that_block_it_are_gone() {
     world.release("pods", "slow");
     pass(2 * SEC).await;
     assert_eq!((world.names("pods"), world.names("replicationcontrollers")), (vec![], vec![]));
-    assert_eq!(world.asked("delete pods"), 21);
-    assert_eq!(world.asked("patch replicationcontrollers rc"), 1);
-    assert!(world.asked("get") <= 2, "the owner is asked for once a second at most: {:?}", world.lines());
-    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owner_waits\"}"), 21);
+    assert_eq!(world.request_count("delete pods"), 21);
+    assert_eq!(world.request_count("patch replicationcontrollers rc"), 1);
+    assert!(world.request_count("get") <= 2, "the owner is asked for once a second at most: {:?}", world.lines());
+    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owner_waits\"}"), 21);
     let finalizer = world.calls().into_iter().find(|it| it.verb == "patch").unwrap().json();
     assert_eq!(finalizer["metadata"]["finalizers"], json!(null));
     assert_eq!(finalizer["metadata"]["uid"], rc["metadata"]["uid"]);
@@ -33,7 +33,7 @@ async fn acceptance_gc_016_an_owner_goes_when_all_that_block_it_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_017_a_dependent_that_is_held_holds_its_owner() {
+async fn acceptance_gc_017_a_dependent_with_a_finalizer_keeps_its_owner() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create_held("Pod", "held", &[blocking(&rc)]);
@@ -46,7 +46,7 @@ async fn acceptance_gc_017_a_dependent_that_is_held_holds_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_018_dependents_that_do_not_block_hold_nobody() {
+async fn acceptance_gc_018_dependents_that_do_not_block_delay_no_owner() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let mut allows = owner(&rc);
@@ -62,7 +62,7 @@ async fn acceptance_gc_018_dependents_that_do_not_block_hold_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_019_an_object_with_another_owner_stays_and_holds_nobody() {
+async fn acceptance_gc_019_an_object_with_another_owner_stays_and_delays_no_owner() {
     let world = World::new();
     let (goes, stays) =
         (world.create("ReplicationController", "a", &[]), world.create("ReplicationController", "b", &[]));
@@ -76,7 +76,7 @@ async fn acceptance_gc_019_an_object_with_another_owner_stays_and_holds_nobody()
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_020_a_dependent_with_dependents_goes_after_them() {
+async fn acceptance_gc_020_a_dependent_is_deleted_after_its_own_dependents() {
     let world = World::new();
     let deployment = world.create("Deployment", "web", &[]);
     let set = world.create("ReplicaSet", "set", &[blocking(&deployment)]);
@@ -98,7 +98,7 @@ async fn acceptance_gc_020_a_dependent_with_dependents_goes_after_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_021_a_circle_goes_as_a_whole() {
+async fn acceptance_gc_021_a_cycle_is_deleted_completely() {
     for (kind, world) in [("Pod", World::new()), ("Widget", World::with_widgets())] {
         let first = world.create(kind, "a", &[]);
         let second = world.create(kind, "b", &[blocking(&first)]);
@@ -114,7 +114,7 @@ async fn acceptance_gc_021_a_circle_goes_as_a_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_022_who_is_deleted_twice_loses_the_finalizer_twice() {
+async fn acceptance_gc_022_a_finalizer_is_removed_for_each_of_two_deletions() {
     let world = World::new();
     world.create_held("ConfigMap", "a", &[]);
     let _manager = world.start().await;
@@ -123,13 +123,13 @@ async fn acceptance_gc_022_who_is_deleted_twice_loses_the_finalizer_twice() {
         pass(2 * SEC).await;
         assert_eq!(world.finalizers("configmaps", "a"), ["example.com/hold"]);
     }
-    assert_eq!(world.asked("patch configmaps a"), 2);
+    assert_eq!(world.request_count("patch configmaps a"), 2);
     world.release("configmaps", "a");
     assert!(!world.has("configmaps", "a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_023_an_owner_that_is_blocked_no_more_goes() {
+async fn acceptance_gc_023_an_owner_is_deleted_when_it_is_unblocked() {
     for (name, change) in [("removed", json!([])), ("flipped", json!(false)), ("unset", json!(null))] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -152,7 +152,7 @@ async fn acceptance_gc_023_an_owner_that_is_blocked_no_more_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_024_who_waited_before_the_process_began_goes() {
+async fn acceptance_gc_024_an_owner_that_waited_before_the_start_is_deleted() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[blocking(&rc)]);
@@ -163,11 +163,11 @@ async fn acceptance_gc_024_who_waited_before_the_process_began_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_waits_for_monitors_before_it_loses_its_finalizer_but_not_for_ever() {
+async fn a_finalizer_is_removed_after_monitors_synced_or_the_time_limit() {
     let world = World::new();
     let _manager = world.start().await;
     // A new type may have dependents, and cannot be listed.
-    world.spoil_lists("widgets");
+    world.fail_lists("widgets");
     world.define_widgets();
     pass(5 * SEC).await;
     world.create_held("ConfigMap", "early", &[]);
@@ -200,12 +200,12 @@ async fn acceptance_gc_049_custom_and_built_in_types_own_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_taken_from_the_owner_itself_and_nobody_else() {
+async fn a_finalizer_is_removed_only_from_the_owner_itself() {
     let world = World::new();
     world.create("ConfigMap", "a", &[]);
     let _manager = world.start().await;
     let mut replaced = false;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "patch configmaps a" && !std::mem::replace(&mut replaced, true) {
             cluster.remove("configmaps", "n", "a");
             cluster.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
@@ -220,11 +220,13 @@ async fn a_finalizer_is_taken_from_the_owner_itself_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_cannot_be_removed_in_four_attempts_is_tried_again_later() {
+async fn a_finalizer_not_removed_in_four_attempts_is_retried_later() {
     let world = World::new();
     world.create("ConfigMap", "a", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "patch configmaps a").then(|| test_cluster::Verdict::status(409, "Conflict", "no")));
+    world.fail_requests(|line, _| {
+        (line == "patch configmaps a").then(|| test_cluster::Verdict::status(409, "Conflict", "no"))
+    });
     world.delete("ConfigMap", "a", Some(Foreground)).await;
     pass(5 * SEC).await;
     let pauses: Vec<u128> = world.pauses("patch configmaps a").iter().map(|it| it.as_millis()).collect();
@@ -233,7 +235,7 @@ async fn a_finalizer_that_cannot_be_removed_in_four_attempts_is_tried_again_late
         assert!((least..=most).contains(pause), "{pauses:?}");
     }
     let told = world.logged("updateMaxRetries(4) has reached. The garbage collector will retry later for owner");
-    assert!(!told.is_empty() && told.len() <= world.asked("patch configmaps a") / 4, "{told:?}");
+    assert!(!told.is_empty() && told.len() <= world.request_count("patch configmaps a") / 4, "{told:?}");
     world.cluster.stop_intercepting();
     pass(5 * SEC).await;
     assert!(!world.has("configmaps", "a"));
@@ -247,7 +249,7 @@ async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_f
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
         // The watch shows the first deletion, and then nothing until both are complete.
-        world.spoil(|line, cluster| {
+        world.fail_requests(|line, cluster| {
             if line == "patch replicationcontrollers rc" {
                 cluster.freeze_watches("replicationcontrollers");
             }
@@ -263,7 +265,7 @@ async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_f
         world.cluster.break_watches("replicationcontrollers");
         pass(60 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"], "{:?}", world.lines());
-        assert_eq!(world.asked("patch replicationcontrollers rc"), 2, "{finalizer}");
+        assert_eq!(world.request_count("patch replicationcontrollers rc"), 2, "{finalizer}");
         assert_eq!(world.has("pods", "pod"), finalizer == "orphan");
     }
 }

@@ -5,10 +5,10 @@ use client::Propagation::{Background, Foreground};
 use garbage_collector_controller::Options;
 use test_cluster::Verdict;
 
-use crate::world::{MS, SEC, World, blocking, nobody, owner, pass};
+use crate::world::{MS, SEC, World, blocking, missing_owner, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
+async fn deletes_per_minute_do_not_exceed_the_limit() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..12 {
@@ -19,22 +19,22 @@ async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
     for (seconds, left, held) in [(5, 7, 7), (54, 7, 7), (4, 2, 2), (56, 2, 2), (5, 0, 0)] {
         pass(seconds * SEC).await;
         assert_eq!(world.names("pods").len(), left, "{seconds}");
-        assert_eq!(manager.ours("held_deletes"), held, "{seconds}");
+        assert_eq!(manager.own_metric("held_deletes"), held, "{seconds}");
     }
-    assert_eq!(world.asked("delete"), 12);
+    assert_eq!(world.request_count("delete"), 12);
     let told = world.logged("--gc-max-deletes-per-minute holds back deletions");
     assert!(told.len() <= 3 && told[0].contains("pod-"), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
+async fn deletes_per_minute_reach_the_limit() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..40 {
         world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
     }
     // The items for the third and fourth minute retry before the requests of the earlier minutes are answered.
-    world.spoil(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
+    world.fail_requests(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
     let _manager = world.start_with(Options { max_deletes_per_minute: 10, ..Options::default() }).await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     for (seconds, left) in [(5, 30), (60, 20), (60, 10), (60, 0)] {
@@ -44,7 +44,7 @@ async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_hangs_keeps_nobody_else_from_the_slots_that_are_free() {
+async fn a_hanging_type_leaves_free_slots_to_others() {
     let world = World::with_widgets();
     let widget = world.create("Widget", "waits", &[]);
     for name in ["a", "b", "c"] {
@@ -53,34 +53,34 @@ async fn a_type_that_hangs_keeps_nobody_else_from_the_slots_that_are_free() {
     let manager = world.start_with(Options { max_deletes_per_minute: 1, ..Options::default() }).await;
     world.delete("Widget", "waits", Some(Foreground)).await;
     pass(50 * SEC).await;
-    assert_eq!((world.asked("delete pods"), manager.ours("held_deletes")), (1, 2));
+    assert_eq!((world.request_count("delete pods"), manager.own_metric("held_deletes")), (1, 2));
     // When the next slot becomes free, reads of the type hang, and many items need such a read.
-    world.spoil(|line, _| line.starts_with("get widgets").then_some(Verdict::Delay(600 * SEC)));
+    world.fail_requests(|line, _| line.starts_with("get widgets").then_some(Verdict::Delay(600 * SEC)));
     for number in 0..20 {
-        let mut never = nobody("example.com/v1", "Widget", &format!("never-{number}"));
+        let mut never = missing_owner("example.com/v1", "Widget", &format!("never-{number}"));
         never["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-1{number:011}"));
         world.create("Secret", &format!("of-{number}"), &[never, owner(&widget)]);
     }
-    let mut lost = nobody("v1", "ReplicationController", "lost");
+    let mut lost = missing_owner("v1", "ReplicationController", "lost");
     lost["uid"] = serde_json::json!("00000000-0000-4000-8000-200000000000");
     world.create("ConfigMap", "late", &[lost]);
     pass(3 * SEC).await;
-    assert_eq!(manager.ours("held_deletes"), 3, "it stands behind them");
+    assert_eq!(manager.own_metric("held_deletes"), 3, "it stands behind them");
     pass(185 * SEC).await;
-    assert_eq!(world.asked("delete configmaps late"), 1, "{:?}", world.lines());
-    assert_eq!(world.asked("delete"), 2, "nobody else could be judged: {:?}", world.lines());
+    assert_eq!(world.request_count("delete configmaps late"), 1, "{:?}", world.lines());
+    assert_eq!(world.request_count("delete"), 2, "nobody else could be judged: {:?}", world.lines());
     world.cluster.stop_intercepting();
     pass(1_800 * SEC).await;
     assert_eq!((world.names("pods"), world.names("secrets").len()), (vec![], 0), "{:?}", world.lines());
-    assert_eq!(world.asked("delete"), 24, "each once");
+    assert_eq!(world.request_count("delete"), 24, "each once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_learns_and_does_not_act() {
+async fn a_standby_observes_and_writes_nothing() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "bound", &[owner(&rc)]);
-    world.create("Pod", "lost", &[nobody("v1", "ReplicationController", "never")]);
+    world.create("Pod", "lost", &[missing_owner("v1", "ReplicationController", "never")]);
     let standby = world.stand_by().await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(300 * SEC).await;
@@ -88,16 +88,16 @@ async fn a_standby_learns_and_does_not_act() {
     let _manager = standby.lead().await;
     pass(SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!(world.asked("get"), 1, "what a watch told of while it stood by is proved: {:?}", world.lines());
+    assert_eq!(world.request_count("get"), 1, "what a watch told of while it stood by is proved: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_nobody_checks_lead_nowhere_else() {
+async fn unvalidated_names_do_not_change_the_request_path() {
     let world = World::new();
     world.create("ConfigMap", "a", &[]);
     let names = ["a/status", "..", ".", "a%2F", "a/../a", "a?x=y", "ä b"];
     for (number, name) in names.into_iter().enumerate() {
-        let mut reference = nobody("v1", "ConfigMap", name);
+        let mut reference = missing_owner("v1", "ConfigMap", name);
         reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-00000000000{number}"));
         world.create("Secret", &format!("child-{number}"), &[reference]);
     }
@@ -109,5 +109,5 @@ async fn names_that_nobody_checks_lead_nowhere_else() {
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(world.calls().iter().all(|it| it.name != "a" && it.subresource.is_empty()), "{:?}", world.lines());
     assert_eq!(world.names("secrets"), ["child-0", "child-1", "child-2", "child-3", "child-4"]);
-    assert_eq!(manager.ours("unresolvable_objects{why=\"misnamed\"}"), 5);
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"misnamed\"}"), 5);
 }

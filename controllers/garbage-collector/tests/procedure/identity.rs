@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use client::Propagation::Background;
 
-use crate::world::{SEC, World, failure, nobody, owner, pass};
+use crate::world::{SEC, World, failure, missing_owner, owner, pass};
 
 /// The same reference with another value of one field.
-fn but(mut reference: Value, field: &str, value: &str) -> Value {
+fn with_field(mut reference: Value, field: &str, value: &str) -> Value {
     reference[field] = json!(value);
     reference
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_026_an_owner_of_another_namespace_is_none() {
+async fn acceptance_gc_026_an_owner_in_another_namespace_does_not_count() {
     for child_first in [true, false] {
         let world = World::new();
         let _manager = world.start().await;
@@ -24,7 +24,7 @@ async fn acceptance_gc_026_an_owner_of_another_namespace_is_none() {
         let reference = json!({ "apiVersion": "v1", "kind": "Secret", "name": "own", "uid": uid });
         // While the watch of the owner's type is behind, the child is observed first.
         if child_first {
-            world.spoil(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
+            world.fail_requests(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
             world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
             pass(2 * SEC).await;
             create_owner();
@@ -50,7 +50,7 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     let world = World::new();
     let map = world.create("ConfigMap", "own", &[]);
     world.create("ClusterRole", "observed", &[owner(&map)]);
-    world.create("ClusterRole", "never", &[nobody("v1", "Secret", "never")]);
+    world.create("ClusterRole", "never", &[missing_owner("v1", "Secret", "never")]);
     let manager = world.start().await;
     let uid = map["metadata"]["uid"].as_str().unwrap();
     let message =
@@ -62,7 +62,7 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 2);
     assert_eq!((world.lines(), queued() - early), (vec![], 0), "nobody polls");
     assert_eq!(
-        manager.ours("unresolvable_objects{why=\"misplaced\"}"),
+        manager.own_metric("unresolvable_objects{why=\"misplaced\"}"),
         2,
         "an object, and an owner that nobody has seen"
     );
@@ -70,16 +70,17 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     world.cluster.update("ClusterRole", "", "never", |it| it["metadata"]["ownerReferences"] = json!([]));
     pass(SEC).await;
     world.cluster.update("ClusterRole", "", "observed", |it| {
-        it["metadata"]["ownerReferences"] = json!([nobody("rbac.authorization.k8s.io/v1", "ClusterRole", "never")]);
+        it["metadata"]["ownerReferences"] =
+            json!([missing_owner("rbac.authorization.k8s.io/v1", "ClusterRole", "never")]);
     });
     pass(5 * SEC).await;
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 1);
     pass(30 * SEC).await;
-    assert_eq!(manager.ours("unresolvable_objects{why=\"misplaced\"}"), 0);
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"misplaced\"}"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_in_trouble_that_goes_is_forgotten_though_no_metrics_are_read() {
+async fn a_deleted_unresolved_object_is_removed_without_a_metrics_scrape() {
     let world = World::new();
     let map = world.create("ConfigMap", "own", &[]);
     let _manager = world.start().await;
@@ -93,11 +94,11 @@ async fn an_object_in_trouble_that_goes_is_forgotten_though_no_metrics_are_read(
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_028_an_owner_that_no_watch_has_shown_is_asked_for() {
+async fn acceptance_gc_028_an_owner_not_shown_by_a_watch_is_read_live() {
     let world = World::new();
     let role = world.create("ClusterRole", "role", &[]);
     world.create("ConfigMap", "child", &[owner(&role)]);
-    world.spoil_lists("clusterroles");
+    world.fail_lists("clusterroles");
     let _manager = world.start().await;
     pass(600 * SEC).await;
     assert!(world.has("configmaps", "child"));
@@ -116,9 +117,9 @@ async fn acceptance_gc_028_an_owner_that_no_watch_has_shown_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_029_a_kind_that_nobody_knows_is_no_proof() {
+async fn acceptance_gc_029_an_unknown_kind_is_no_proof() {
     let world = World::new();
-    world.create("ConfigMap", "child", &[nobody("example.com/v9", "Gadget", "g")]);
+    world.create("ConfigMap", "child", &[missing_owner("example.com/v9", "Gadget", "g")]);
     let manager = world.start().await;
     let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
     pass(60 * SEC).await;
@@ -128,7 +129,7 @@ async fn acceptance_gc_029_a_kind_that_nobody_knows_is_no_proof() {
     assert!(queued() - early < 30, "less and less often: {early}, {}", queued());
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0]);
-    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked for");
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked for");
     let told = world.logged("An owner cannot be looked for: what depends on it stays");
     assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
 }
@@ -137,7 +138,7 @@ async fn acceptance_gc_029_a_kind_that_nobody_knows_is_no_proof() {
 async fn acceptance_gc_030_any_version_that_is_served_names_an_owner() {
     let world = World::with_widgets();
     let widget = world.create("Widget", "w", &[]);
-    world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", "example.com/v1beta1")]);
+    world.create("ConfigMap", "child", &[with_field(owner(&widget), "apiVersion", "example.com/v1beta1")]);
     let _manager = world.start().await;
     pass(600 * SEC).await;
     assert!(world.has("configmaps", "child"));
@@ -148,26 +149,30 @@ async fn acceptance_gc_030_any_version_that_is_served_names_an_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_031_a_version_that_is_not_served_keeps_the_child() {
+async fn acceptance_gc_031_a_dependent_of_an_unserved_version_stays() {
     let world = World::with_widgets();
     let widget = world.create("Widget", "w", &[]);
-    world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", "example.com/v0")]);
+    world.create("ConfigMap", "child", &[with_field(owner(&widget), "apiVersion", "example.com/v0")]);
     let manager = world.start().await;
     pass(3600 * SEC).await;
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0], "nobody is asked");
-    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the child alone: its owner is observed");
+    assert_eq!(
+        manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"),
+        1,
+        "the child alone: its owner is observed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_for_until_it_is_observed() {
+async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_up_until_it_is_observed() {
     for version in ["example.com/v1beta1", "example.com/v0"] {
         let world = World::with_widgets();
         let manager = world.start().await;
         world.cluster.freeze_watches("widgets");
         let widget = world.create("Widget", "w", &[]);
-        world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", version)]);
-        let named_only = || manager.ours("graph_nodes{state=\"virtual\"}");
+        world.create("ConfigMap", "child", &[with_field(owner(&widget), "apiVersion", version)]);
+        let named_only = || manager.own_metric("graph_nodes{state=\"virtual\"}");
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
         pass(10 * SEC).await;
         assert!(named_only() == 1 && queued() > 5, "{version}: {}", queued());
@@ -190,8 +195,8 @@ async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_for_until_i
 async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
     for served_first in [true, false] {
         let world = World::with_widgets();
-        let served = nobody("example.com/v1", "Widget", "never");
-        let unserved = but(served.clone(), "apiVersion", "example.com/v0");
+        let served = missing_owner("example.com/v1", "Widget", "never");
+        let unserved = with_field(served.clone(), "apiVersion", "example.com/v0");
         let _manager = world.start().await;
         let mut children = [("served", served), ("unserved", unserved)];
         if !served_first {
@@ -207,7 +212,7 @@ async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() {
+async fn acceptance_gc_033_a_wrong_kind_affects_only_the_dependent_that_names_it() {
     for order in [
         ["parent", "good", "bad"],
         ["parent", "bad", "good"],
@@ -227,7 +232,7 @@ async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() 
             match name {
                 "parent" => world.cluster.thaw("secrets"),
                 "good" => drop(world.create("ConfigMap", "good", std::slice::from_ref(&right))),
-                _ => drop(world.create("ConfigMap", "bad", &[but(right.clone(), "kind", "Pod")])),
+                _ => drop(world.create("ConfigMap", "bad", &[with_field(right.clone(), "kind", "Pod")])),
             }
             pass(SEC).await;
         }
@@ -242,13 +247,13 @@ async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_it_is_observed() {
+async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_is_observed() {
     for order in [["good", "bad"], ["bad", "good"]] {
         let world = World::new();
         let secret = world.create("Secret", "parent", &[]);
         // It sorts before the right name, so it is looked up first when both are claimed.
-        let renamed = but(owner(&secret), "name", "another");
-        world.spoil_lists("secrets");
+        let renamed = with_field(owner(&secret), "name", "another");
+        world.fail_lists("secrets");
         let manager = world.start().await;
         for name in order {
             let reference = if name == "good" { owner(&secret) } else { renamed.clone() };
@@ -260,7 +265,7 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         // In the second order there are two reads: one for the owner that is not observed, and one for the object that
         // names it. A proof is not kept while the monitor of the owner's type is behind.
         let asked = if order == ["good", "bad"] { 1 } else { 2 };
-        assert_eq!(world.asked("get secrets another"), asked, "{order:?}: {:?}", world.lines());
+        assert_eq!(world.request_count("get secrets another"), asked, "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
         assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
         assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: less and less often: {pauses:?}");
@@ -268,11 +273,11 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         pass(900 * SEC).await;
         let asked = world.lines().len();
         // Another dependent with a wrong name appears after the owner is observed.
-        world.create("ConfigMap", "late", &[but(owner(&secret), "name", "late")]);
+        world.create("ConfigMap", "late", &[with_field(owner(&secret), "name", "late")]);
         pass(3600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
         assert_eq!(world.lines().len() - asked, 2, "{order:?}: nobody polls what is observed: {:?}", world.lines());
-        assert_eq!(manager.ours("graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
+        assert_eq!(manager.own_metric("graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
         world.cluster.remove("secrets", "n", "parent");
         pass(5 * SEC).await;
         assert_eq!(world.names("configmaps"), [""; 0], "{order:?}");
@@ -305,7 +310,7 @@ async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_namespaces_along() {
+async fn dependents_in_all_namespaces_of_an_unobserved_cluster_scoped_owner_are_deleted() {
     let world = World::new();
     let role = world.create("ClusterRole", "role", &[]);
     let namespaces: Vec<String> = (0..300).map(|number| format!("ns-{number}")).collect();
@@ -314,7 +319,7 @@ async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_nam
         world.create_in(name, "ConfigMap", "child", &[owner(&role)]);
     }
     // No event shows its deletion: it is polled.
-    world.spoil_lists("clusterroles");
+    world.fail_lists("clusterroles");
     let _manager = world.start().await;
     // The workers wait this long for that type.
     pass(31 * SEC).await;
@@ -327,12 +332,12 @@ async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_nam
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_nobody_watches_is_polled_though_who_named_it_wrongly_lingers() {
+async fn an_unwatched_owner_is_polled_while_a_wrong_dependent_remains() {
     let world = World::new();
     let secret = world.create("Secret", "parent", &[]);
-    world.spoil_lists("secrets");
+    world.fail_lists("secrets");
     let _manager = world.start().await;
-    world.create_held("ConfigMap", "bad", &[but(owner(&secret), "name", "another")]);
+    world.create_held("ConfigMap", "bad", &[with_field(owner(&secret), "name", "another")]);
     pass(60 * SEC).await;
     assert!(world.is_deleting("configmaps", "bad"));
     world.create("ConfigMap", "good", &[owner(&secret)]);

@@ -4,16 +4,16 @@
 
 mod world;
 
-mod apart;
 mod background;
 mod conflicts;
 mod crashes;
 mod foreground;
 mod guards;
 mod identity;
+mod late_types;
 mod monitors;
 mod orphaning;
+mod owner_reads;
 mod pages;
-mod questions;
 mod refusals;
 mod restore;

@@ -4,12 +4,12 @@ use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Verdict};
 
-use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
+use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
 
 const GOES_WITHOUT: &str = "An owner loses its finalizer though not all types are synced";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice() {
+async fn acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice() {
     let world = World::new();
     let _manager = world.start().await;
     for life in ["first", "second"] {
@@ -33,7 +33,7 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
 
 /// Issue 16, 11: more owners than the table of proofs has places, and the type does not respond any more.
 #[tokio::test(start_paused = true)]
-async fn what_many_owners_of_a_definition_that_goes_leave_behind_goes_however_late_it_can() {
+async fn dependents_of_many_instances_of_a_deleted_definition_are_deleted_late_too() {
     const OWNERS: usize = 520;
     let world = World::with_widgets();
     for number in 0..OWNERS {
@@ -41,17 +41,19 @@ async fn what_many_owners_of_a_definition_that_goes_leave_behind_goes_however_la
         world.create("ConfigMap", &format!("c-{number}"), &[owner(&widget)]);
     }
     let _manager = world.start().await;
-    world.spoil(|line, _| line.starts_with("delete configmaps").then(|| failure(500, "InternalError")).flatten());
+    world.fail_requests(|line, _| {
+        line.starts_with("delete configmaps").then(|| failure(500, "InternalError")).flatten()
+    });
     world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
     pass(60 * SEC).await;
     assert!(!world.cluster.serves("widgets"));
     assert_eq!(world.names("configmaps").len(), OWNERS);
     // Owners are read while the monitor fails, and not after it has ended.
-    let asked = world.asked("get widgets");
-    world.spoil(|_, _| None);
+    let asked = world.request_count("get widgets");
+    world.fail_requests(|_, _| None);
     pass(3600 * SEC).await;
     assert_eq!(world.names("configmaps"), [""; 0], "a watch told that their owners were deleted");
-    assert_eq!(world.asked("get widgets"), asked);
+    assert_eq!(world.request_count("get widgets"), asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,9 +61,9 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
     let errors = "garbagecollector_controller_resources_sync_error_total";
     for from_the_start in [true, false] {
         let world = World::new();
-        let never = |kind: &str| nobody("v1", kind, "never");
+        let never = |kind: &str| missing_owner("v1", kind, "never");
         let begins = || {
-            world.spoil_lists("widgets");
+            world.fail_lists("widgets");
             world.define_widgets();
         };
         let manager = if from_the_start {
@@ -77,8 +79,9 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
             manager
         };
         let case = format!("from the start: {from_the_start}");
-        let unsynced = || manager.ours("unsynced_monitor{group=\"example.com\",resource=\"widgets\",version=\"v1\"}");
-        assert_eq!((unsynced(), manager.ours("monitors{state=\"unsynced\"}")), (1, 1), "{case}");
+        let unsynced =
+            || manager.own_metric("unsynced_monitor{group=\"example.com\",resource=\"widgets\",version=\"v1\"}");
+        assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (1, 1), "{case}");
         world.create("Widget", "broken", &[never("Secret")]);
         world.create("ConfigMap", "lost", &[never("ConfigMap")]);
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -101,7 +104,7 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         world.cluster.stop_intercepting();
         pass(95 * SEC).await;
         assert!(!world.has("Widget", "broken"), "{case}: it is collected like all");
-        assert_eq!((unsynced(), manager.ours("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
+        assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
         let told = world.logged("A type has synced at last");
         assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
         assert_eq!(manager.metric(errors), 1, "{case}");
@@ -109,13 +112,13 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_051_events_are_not_collected_whatever_they_name() {
+async fn acceptance_gc_051_events_are_not_collected_with_any_owner() {
     let world = World::new();
     let event = |api_version: &str, name: &str| {
         let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "never", "namespace": "n" });
         let mut event = json!({
             "apiVersion": api_version, "kind": "Event",
-            "metadata": { "name": name, "namespace": "n", "ownerReferences": [nobody("v1", "ConfigMap", "never")] },
+            "metadata": { "name": name, "namespace": "n", "ownerReferences": [missing_owner("v1", "ConfigMap", "never")] },
             "type": "Normal", "reason": "Test",
         });
         if api_version == "v1" {
@@ -134,7 +137,7 @@ async fn acceptance_gc_051_events_are_not_collected_whatever_they_name() {
     let _manager = world.start().await;
     event("v1", "late-core");
     event("events.k8s.io/v1", "late");
-    world.create("ConfigMap", "lost", &[nobody("v1", "ConfigMap", "never")]);
+    world.create("ConfigMap", "lost", &[missing_owner("v1", "ConfigMap", "never")]);
     pass(60 * SEC).await;
     assert_eq!(world.names("configmaps"), [""; 0], "the collector collects");
     assert_eq!(world.names("events"), ["early", "early-core", "late", "late-core"]);
@@ -144,7 +147,7 @@ async fn acceptance_gc_051_events_are_not_collected_whatever_they_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_its_types() {
+async fn orphaning_waits_while_a_type_is_missing_or_its_group_is_unknown() {
     for fault in [DiscoveryFault::Missing, DiscoveryFault::Stale] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -171,7 +174,7 @@ async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_was_lacked_before_its_group_went_stale_delays_no_owner() {
+async fn a_type_missing_before_its_group_went_stale_delays_no_owner() {
     for policy in [Orphan, Foreground] {
         let world = World::new();
         let _manager = world.start().await;
@@ -188,7 +191,7 @@ async fn a_type_that_was_lacked_before_its_group_went_stale_delays_no_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_let_go_before_discovery_has_answered_once() {
+async fn no_finalizer_is_removed_before_discovery_answered_once() {
     for (policy, finalizer) in [(Orphan, "orphan"), (Foreground, "foregroundDeletion")] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -209,7 +212,7 @@ async fn nobody_is_let_go_before_discovery_has_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_answer_that_lacks_a_type_troubles_nobody() {
+async fn one_answer_that_lacks_a_type_has_no_effect() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let set = world.create("ReplicaSet", "lives", &[]);
@@ -219,21 +222,21 @@ async fn one_answer_that_lacks_a_type_troubles_nobody() {
     pass(31 * SEC).await;
     world.cluster.mend_group("apps");
     assert_eq!(
-        manager.ours("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
+        manager.own_metric("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
         1,
         "it was lacked"
     );
-    world.create("Pod", "lost", &[nobody("apps/v1", "ReplicaSet", "never")]);
+    world.create("Pod", "lost", &[missing_owner("apps/v1", "ReplicaSet", "never")]);
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(5 * SEC).await;
     assert!(!world.has("pods", "lost"), "{:?}", world.lines());
     assert_eq!(world.owners("pods", "shared"), ["lives"]);
     assert_eq!(world.logged("An owner cannot be looked for"), [""; 0]);
-    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 0);
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not_sync() {
+async fn an_owner_waits_half_a_minute_in_total_for_changing_unsynced_types() {
     for policy in [Orphan, Foreground] {
         let world = World::new();
         let _manager = world.start().await;
@@ -271,10 +274,10 @@ async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() {
+async fn an_owner_is_logged_once_for_repeated_finalizer_failures() {
     let world = World::new();
     let _manager = world.start().await;
-    world.spoil_lists("widgets");
+    world.fail_lists("widgets");
     world.define_widgets();
     pass(5 * SEC).await;
     world.create_held("ConfigMap", "early", &[]);
@@ -285,17 +288,17 @@ async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() 
         if fails { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
     });
     pass(60 * SEC).await;
-    assert!(world.asked("patch configmaps early") > 5, "{:?}", world.lines());
+    assert!(world.request_count("patch configmaps early") > 5, "{:?}", world.lines());
     assert_eq!(world.logged(GOES_WITHOUT).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
+async fn caches_of_a_standby_are_proved_before_a_finalizer_is_removed_in_the_new_term() {
     // A type that does not sync delays the start of the workers.
     for (policy, is_late) in [(Orphan, false), (Orphan, true), (Foreground, false), (Foreground, true)] {
         let world = World::with_widgets();
         if is_late {
-            world.spoil_lists("widgets");
+            world.fail_lists("widgets");
         }
         let rc = world.create("ReplicationController", "rc", &[]);
         let standby = world.stand_by().await;
@@ -322,7 +325,7 @@ async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_term_asks_for_no_proofs_where_nobody_waits_for_them() {
+async fn a_new_term_requests_no_proofs_if_no_owner_waits() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
@@ -337,7 +340,7 @@ async fn a_new_term_asks_for_no_proofs_where_nobody_waits_for_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_waits_five_minutes_for_an_object_whose_type_is_served_no_more() {
+async fn an_owner_waits_five_minutes_for_a_dependent_of_an_unserved_type() {
     let world = World::new();
     for name in ["early", "late"] {
         let rc = world.create("ReplicationController", name, &[]);

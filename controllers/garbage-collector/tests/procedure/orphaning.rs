@@ -7,7 +7,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_009_dependents_stay_and_name_the_owner_no_more() {
+async fn acceptance_gc_009_dependents_stay_without_the_owner_reference() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     for number in 0..120 {
@@ -19,13 +19,13 @@ async fn acceptance_gc_009_dependents_stay_and_name_the_owner_no_more() {
     assert!(!world.has("replicationcontrollers", "rc"));
     assert_eq!(world.names("pods").len(), 120);
     assert!(world.names("pods").iter().all(|it| world.owners("pods", it).is_empty()));
-    assert_eq!((world.asked("patch pods"), world.asked("patch replicationcontrollers")), (120, 1));
-    assert_eq!((world.lines().len(), world.asked("get replicationcontrollers")), (122, 1), "and nothing else");
-    assert_eq!(manager.ours("references_removed_total{reason=\"orphaned\"}"), 120);
+    assert_eq!((world.request_count("patch pods"), world.request_count("patch replicationcontrollers")), (120, 1));
+    assert_eq!((world.lines().len(), world.request_count("get replicationcontrollers")), (122, 1), "and nothing else");
+    assert_eq!(manager.own_metric("references_removed_total{reason=\"orphaned\"}"), 120);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_010_the_server_chooses_where_nobody_says() {
+async fn acceptance_gc_010_the_server_chooses_the_default_policy() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let set = world.create("ReplicaSet", "set", &[]);
@@ -55,31 +55,31 @@ async fn acceptance_gc_011_a_replica_set_outlives_its_deployment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_012_a_dependent_that_cannot_be_patched_holds_the_owner() {
+async fn acceptance_gc_012_a_dependent_that_cannot_be_patched_keeps_the_owner() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "busy", &[owner(&rc)]);
     world.create("Pod", "quiet", &[owner(&rc)]);
-    world.spoil(|line, _| (line == "patch pods busy").then(|| Verdict::status(409, "Conflict", "busy")));
+    world.fail_requests(|line, _| (line == "patch pods busy").then(|| Verdict::status(409, "Conflict", "busy")));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(30 * SEC).await;
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"]);
     assert!(world.owners("pods", "quiet").is_empty());
-    assert!(world.asked("patch pods busy") > 5, "it is tried again");
-    assert_eq!(world.asked("patch replicationcontrollers"), 0);
+    assert!(world.request_count("patch pods busy") > 5, "it is tried again");
+    assert_eq!(world.request_count("patch replicationcontrollers"), 0);
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(!world.has("replicationcontrollers", "rc") && world.owners("pods", "busy").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_013_a_dependent_that_went_is_no_matter() {
+async fn acceptance_gc_013_a_deleted_dependent_is_ignored() {
     for replaced in [false, true] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("Pod", "pod", &[owner(&rc)]);
-        world.spoil(move |line, cluster| {
+        world.fail_requests(move |line, cluster| {
             if line == "patch pods pod"
                 && cluster.get("pods", "n", "pod").is_some_and(|it| it["metadata"]["labels"].is_null())
             {
@@ -96,8 +96,8 @@ async fn acceptance_gc_013_a_dependent_that_went_is_no_matter() {
         pass(5 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "replaced: {replaced}");
         assert_eq!(world.has("pods", "pod"), replaced);
-        assert_eq!(world.asked("patch pods"), 1);
-        assert_eq!(world.asked("get pods"), 1, "whether it is gone, or another, is asked");
+        assert_eq!(world.request_count("patch pods"), 1);
+        assert_eq!(world.request_count("get pods"), 1, "whether it is gone, or another, is asked");
     }
 }
 
@@ -119,7 +119,7 @@ async fn acceptance_gc_014_orphaning_comes_before_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_015_custom_resources_are_patched_in_their_own_way() {
+async fn acceptance_gc_015_custom_resources_get_a_merge_patch() {
     let world = World::with_widgets();
     let parent = world.create("Widget", "parent", &[]);
     let other = world.create("ConfigMap", "other", &[]);
@@ -156,12 +156,12 @@ async fn acceptance_gc_015_custom_resources_are_patched_in_their_own_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_to_be_orphaned_no_more_frees_nobody_though_the_watch_is_late() {
+async fn an_owner_without_the_orphan_finalizer_keeps_its_dependents_though_the_watch_is_late() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
     let mut first = true;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         // A user changes the request before the owner is read.
         if line == "get replicationcontrollers rc" && std::mem::replace(&mut first, false) {
             cluster.update("replicationcontrollers", "n", "rc", |it| it["metadata"]["finalizers"] = json!([]));
@@ -171,18 +171,18 @@ async fn an_owner_that_is_to_be_orphaned_no_more_frees_nobody_though_the_watch_i
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    assert_eq!((world.asked("patch pods pod"), world.has("replicationcontrollers", "rc")), (0, false));
+    assert_eq!((world.request_count("patch pods pod"), world.has("replicationcontrollers", "rc")), (0, false));
     assert!(!world.has("pods", "pod"), "it is collected");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dependent_that_shows_up_while_orphaning_is_freed_too() {
+async fn a_dependent_observed_during_orphaning_is_orphaned_too() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
     let reference = owner(&rc);
     let mut is_late = true;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "patch pods pod" && std::mem::replace(&mut is_late, false) {
             cluster.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {
                 "name": "late", "namespace": "n", "ownerReferences": [reference] } }));
@@ -200,7 +200,7 @@ async fn a_dependent_that_shows_up_while_orphaning_is_freed_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dependent_that_shows_up_after_its_owner_was_orphaned_stays() {
+async fn a_dependent_observed_after_orphaning_stays() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let manager = world.start().await;
@@ -213,17 +213,17 @@ async fn a_dependent_that_shows_up_after_its_owner_was_orphaned_stays() {
     pass(5 * SEC).await;
     assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
     assert_eq!(world.owners("pods", "shared"), ["stays"]);
-    assert_eq!(manager.ours("references_removed_total{reason=\"orphaned\"}"), 1);
+    assert_eq!(manager.own_metric("references_removed_total{reason=\"orphaned\"}"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_whose_end_was_chosen_anew_is_not_remembered_as_orphaned() {
+async fn an_owner_deleted_in_another_way_later_is_not_recorded_as_orphaned() {
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
     // Between the last dependent and the finalizer, a user deletes it again with another policy.
     let mut chosen = false;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         if line == "patch replicationcontrollers rc" && !std::mem::replace(&mut chosen, true) {
             cluster.update("replicationcontrollers", "n", "rc", |it| {
                 it["metadata"]["finalizers"] = json!(["example.com/hold", "foregroundDeletion"]);
@@ -241,13 +241,13 @@ async fn an_owner_whose_end_was_chosen_anew_is_not_remembered_as_orphaned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_orphaned_on_half_a_graph() {
+async fn orphaning_waits_for_all_monitors() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("ConfigMap", "known", &[owner(&rc)]);
     world.create("Secret", "unknown", &[owner(&rc)]);
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
-    world.spoil_lists("secrets");
+    world.fail_lists("secrets");
     let _manager = world.start().await;
     pass(15 * SEC).await;
     assert_eq!(world.lines(), [""; 0], "not before all types are there");
@@ -267,7 +267,7 @@ async fn acceptance_gc_041_dependents_come_and_go_while_orphaning_runs() {
         world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
     }
     let _manager = world.start().await;
-    world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(300 * MS)));
+    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(300 * MS)));
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     for number in 0..60 {
         let name = format!("pod-{number}");
@@ -291,14 +291,14 @@ async fn acceptance_gc_041_dependents_come_and_go_while_orphaning_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_orphaned_while_a_type_that_was_synced_cannot_be_watched_any_more() {
+async fn orphaning_waits_while_a_synced_type_cannot_be_watched() {
     for heals in [true, false] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("Secret", "known", &[owner(&rc)]);
         let manager = world.start().await;
         pass(100 * SEC).await;
-        world.spoil_lists("secrets");
+        world.fail_lists("secrets");
         world.cluster.end_watches("secrets");
         pass(5 * SEC).await;
         let unknown = world.create("Secret", "unknown", &[owner(&rc)]);
@@ -306,14 +306,14 @@ async fn nobody_is_orphaned_while_a_type_that_was_synced_cannot_be_watched_any_m
         pass(10 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"], "{:?}", world.lines());
         let gauge = "unsynced_monitor{group=\"\",resource=\"secrets\",version=\"v1\"}";
-        assert_eq!(manager.ours(gauge), 1);
+        assert_eq!(manager.own_metric(gauge), 1);
         if heals {
             world.cluster.stop_intercepting();
         }
         pass(60 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"));
         assert_eq!(world.owners("secrets", "unknown").is_empty(), heals, "{unknown}: {:?}", world.lines());
-        assert_eq!(manager.ours(gauge), u64::from(!heals));
+        assert_eq!(manager.own_metric(gauge), u64::from(!heals));
         let named = world.logged("A type cannot be watched any more").len();
         assert_eq!(named, usize::from(!heals), "{heals}");
     }

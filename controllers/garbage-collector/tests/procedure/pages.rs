@@ -2,10 +2,10 @@
 
 use client::Propagation::{Background, Foreground, Orphan};
 
-use crate::world::{SEC, World, failure, nobody, owner, pass};
+use crate::world::{SEC, World, failure, missing_owner, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_refuses_is_told_by_its_own_words() {
+async fn a_refusal_is_explained_with_the_message_of_the_server() {
     for (spoilt, policy, kind, error) in [
         ("delete pods pod", Background, "Pod", "cannot delete [v1/Pod, namespace: n, name: pod"),
         ("patch pods pod", Orphan, "ReplicationController", "cannot orphan [v1/Pod, namespace: n, name: pod"),
@@ -20,7 +20,7 @@ async fn what_a_server_refuses_is_told_by_its_own_words() {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         let pod = world.create("Pod", "pod", &[owner(&rc)]);
-        world.spoil(move |line, _| (line == spoilt).then(|| failure(403, "Forbidden")).flatten());
+        world.fail_requests(move |line, _| (line == spoilt).then(|| failure(403, "Forbidden")).flatten());
         let manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
         pass(10 * SEC).await;
@@ -36,11 +36,11 @@ async fn what_a_server_refuses_is_told_by_its_own_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_to_look_for_what_nobody_has_seen_are_told() {
+async fn lookups_of_an_unobserved_owner_are_explained() {
     let world = World::new();
-    let never = nobody("v1", "ReplicationController", "never");
+    let never = missing_owner("v1", "ReplicationController", "never");
     world.create("Pod", "pod", std::slice::from_ref(&never));
-    world.spoil(|line, _| line.starts_with("get").then(|| failure(403, "Forbidden")).flatten());
+    world.fail_requests(|line, _| line.starts_with("get").then(|| failure(403, "Forbidden")).flatten());
     let manager = world.start().await;
     pass(10 * SEC).await;
     let text = manager.why(&never);
@@ -49,13 +49,13 @@ async fn attempts_to_look_for_what_nobody_has_seen_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_owner_that_was_orphaned_it_is_told_that_its_dependents_stay() {
+async fn an_orphaned_owner_is_explained_with_dependents_that_stay() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    world.spoil(|line, _| line.starts_with("patch").then(|| failure(403, "Forbidden")).flatten());
+    world.fail_requests(|line, _| line.starts_with("patch").then(|| failure(403, "Forbidden")).flatten());
     let late = world.create("Pod", "late", &[owner(&rc)]);
     pass(5 * SEC).await;
     let text = manager.why(&late);

@@ -6,19 +6,23 @@ use client::Propagation::{Background, Foreground, Orphan};
 use crate::world::{SEC, World, blocking, missing, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn a_404_to_a_delete_proves_nothing_as_long_as_the_object_can_be_read() {
+async fn a_404_to_a_delete_proves_nothing_while_the_object_can_be_read() {
     // A webhook may return any error, also one with the details of the object itself.
     for (kind, group) in [("companions", "example.com"), ("configmaps", "")] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         let middle = world.create("ConfigMap", "m", &[owner(&rc)]);
         world.create("Secret", "below", &[owner(&middle)]);
-        world.spoil(move |line, _| (line == "delete configmaps m").then(|| missing("m", kind, group)));
+        world.fail_requests(move |line, _| (line == "delete configmaps m").then(|| missing("m", kind, group)));
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(60 * SEC).await;
-        assert!(world.has("secrets", "below") && world.asked("delete secrets") == 0, "{kind}: {:?}", world.lines());
-        let (deletes, reads) = (world.asked("delete configmaps m"), world.asked("get configmaps m"));
+        assert!(
+            world.has("secrets", "below") && world.request_count("delete secrets") == 0,
+            "{kind}: {:?}",
+            world.lines()
+        );
+        let (deletes, reads) = (world.request_count("delete configmaps m"), world.request_count("get configmaps m"));
         assert!(deletes > 5, "it is tried again: {:?}", world.lines());
         assert_eq!(deletes, reads, "{kind}");
         assert!(!world.logged("Sync failed").is_empty(), "and told");
@@ -29,13 +33,13 @@ async fn a_404_to_a_delete_proves_nothing_as_long_as_the_object_can_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_to_a_patch_orphans_nobody() {
+async fn a_404_to_a_patch_does_not_count_as_orphaned() {
     for (kind, group) in [("namespaces", ""), ("replicasets", "apps")] {
         let world = World::new();
         let web = world.create("Deployment", "web", &[]);
         let set = world.create("ReplicaSet", "set", &[blocking(&web)]);
         world.create("Pod", "pod", &[owner(&set)]);
-        world.spoil(move |line, _| (line == "patch replicasets set").then(|| missing("set", kind, group)));
+        world.fail_requests(move |line, _| (line == "patch replicasets set").then(|| missing("set", kind, group)));
         let _manager = world.start().await;
         world.delete("Deployment", "web", Some(Orphan)).await;
         pass(60 * SEC).await;
@@ -49,13 +53,13 @@ async fn a_404_to_a_patch_orphans_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_whose_finalizer_meets_a_404_is_let_go_later() {
+async fn a_finalizer_removal_with_a_404_is_retried_later() {
     for policy in [Foreground, Orphan] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("Pod", "pod", &[owner(&rc)]);
         let mut left = 3;
-        world.spoil(move |line, _| {
+        world.fail_requests(move |line, _| {
             let is_missing = line == "patch replicationcontrollers rc" && left > 0;
             left -= i32::from(is_missing);
             is_missing.then(|| missing("rc", "replicationcontrollers", ""))
@@ -65,14 +69,14 @@ async fn an_owner_whose_finalizer_meets_a_404_is_let_go_later() {
         pass(60 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
         assert_eq!(world.has("pods", "pod"), policy == Orphan, "{policy:?}");
-        let asked = ["patch", "get"].map(|it| world.asked(&format!("{it} replicationcontrollers rc")));
+        let asked = ["patch", "get"].map(|it| world.request_count(&format!("{it} replicationcontrollers rc")));
         // A waiting owner is also read for its dependent, and an orphaning owner is read in each pass.
         assert_eq!(asked, [4, 3 + if policy == Foreground { 1 } else { 4 }], "{policy:?}: {:?}", world.lines());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_circle_that_a_404_keeps_closed_is_opened_later() {
+async fn a_cycle_is_broken_later_after_a_404() {
     for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
         let world = World::with_widgets();
         let first = world.create(kind, "a", &[]);
@@ -80,7 +84,7 @@ async fn a_circle_that_a_404_keeps_closed_is_opened_later() {
         let circle = blocking(&second);
         world.cluster.update(kind, "n", "a", |it| it["metadata"]["ownerReferences"] = serde_json::json!([circle]));
         let mut left = 3;
-        world.spoil(move |line, _| {
+        world.fail_requests(move |line, _| {
             let is_missing = line == format!("patch {plural} b") && left > 0;
             left -= i32::from(is_missing);
             is_missing.then(|| missing("b", plural, ""))

@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{SEC, World, failure, missing, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn a_dependent_that_is_shown_before_its_owner_is_not_judged_by_what_was_proved_before() {
+async fn a_restored_dependent_is_not_judged_by_proofs_from_before_the_restore() {
     // Proved by a watch or by a live read; and the proof is kept because a reference names the owner, or only in the
     // cache.
     for (is_told, is_named) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -17,7 +17,7 @@ async fn a_dependent_that_is_shown_before_its_owner_is_not_judged_by_what_was_pr
             world.create_held("Secret", "held", &[owner(&map)]);
         }
         if !is_told {
-            world.spoil_lists("configmaps");
+            world.fail_lists("configmaps");
         }
         let _manager = world.start().await;
         let snapshot = world.cluster.snapshot();
@@ -43,7 +43,7 @@ async fn a_dependent_that_is_shown_before_its_owner_is_not_judged_by_what_was_pr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_what_was_proved() {
+async fn a_newer_list_keeps_the_proofs() {
     let world = World::new();
     let map = world.create("ConfigMap", "map", &[]);
     world.create("Pod", "pod", &[owner(&map)]);
@@ -59,12 +59,12 @@ async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_w
     }
     pass(60 * SEC).await;
     assert!(!world.has("Pod", "late"));
-    assert_eq!(world.asked("get configmaps map"), 0, "{:?}", world.lines());
+    assert_eq!(world.request_count("get configmaps map"), 0, "{:?}", world.lines());
     assert!(world.logged("as when etcd was restored").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_a_live_read_finds_is_gone_by_none_of_its_names_any_more() {
+async fn an_owner_found_by_a_live_read_loses_the_proofs_of_all_its_claims() {
     let world = World::with_widgets();
     let _manager = world.start().await;
     // No watch shows it, and then it does not exist for a time.
@@ -91,7 +91,7 @@ async fn an_owner_that_a_live_read_finds_is_gone_by_none_of_its_names_any_more()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_was_sent_before_etcd_was_restored_is_asked_once_more() {
+async fn a_read_sent_before_a_restore_of_etcd_is_repeated() {
     let world = World::new();
     let map = world.create("ConfigMap", "map", &[]);
     world.create("Pod", "shows", &[]);
@@ -115,7 +115,7 @@ async fn a_question_that_was_sent_before_etcd_was_restored_is_asked_once_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_was_half_judged_before_etcd_was_restored_is_judged_anew() {
+async fn an_object_partly_judged_before_a_restore_of_etcd_is_judged_again() {
     let world = World::new();
     let (secret, map) = (world.create("Secret", "back", &[]), world.create("ConfigMap", "gone", &[]));
     world.create("Pod", "shows", &[]);
@@ -123,10 +123,11 @@ async fn an_object_that_was_half_judged_before_etcd_was_restored_is_judged_anew(
     world.cluster.remove("configmaps", "n", "gone");
     let snapshot = world.cluster.snapshot();
     world.cluster.remove("pods", "n", "shows");
-    world.spoil(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
+    world
+        .fail_requests(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
     let _manager = world.start().await;
     // One owner is deleted, and the response about the other is slow.
-    world.spoil(|line, _| (line == "get configmaps gone").then_some(Verdict::DelayAnswer(20 * SEC)));
+    world.fail_requests(|line, _| (line == "get configmaps gone").then_some(Verdict::DelayAnswer(20 * SEC)));
     world.cluster.remove("secrets", "n", "back");
     pass(2 * SEC).await;
     world.cluster.freeze_watches("secrets");
@@ -137,7 +138,7 @@ async fn an_object_that_was_half_judged_before_etcd_was_restored_is_judged_anew(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_was_orphaned_before_a_restore_takes_its_dependents_along_when_it_is_deleted_after_it() {
+async fn dependents_of_an_owner_orphaned_before_a_restore_are_deleted_with_it_after_the_restore() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
@@ -158,16 +159,20 @@ async fn an_owner_that_was_orphaned_before_a_restore_takes_its_dependents_along_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_whole_set_after_it() {
+async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_complete_set() {
     let world = World::new();
     let map = world.create("ConfigMap", "map", &[]);
     world.create("Pod", "pod", &[owner(&map)]);
     let _manager = world.start().await;
     let snapshot = world.cluster.snapshot();
-    world.spoil(|line, _| if line == "delete pods pod" { failure(500, "InternalError") } else { None });
+    world.fail_requests(|line, _| if line == "delete pods pod" { failure(500, "InternalError") } else { None });
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
-    assert!(world.asked("delete pods pod") > 0 && world.asked("get configmaps map") == 0, "{:?}", world.lines());
+    assert!(
+        world.request_count("delete pods pod") > 0 && world.request_count("get configmaps map") == 0,
+        "{:?}",
+        world.lines()
+    );
     // Reads of workers are answered, and lists are not yet.
     world.cluster.intercept(|call| match call.verb {
         "list" | "watch" => Verdict::status(500, "InternalError", "not now"),
@@ -176,7 +181,7 @@ async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_whole_se
     world.cluster.restore(&snapshot);
     pass(60 * SEC).await;
     assert!(world.logged("as when etcd was restored").is_empty());
-    assert!(world.has("Pod", "pod") && world.asked("get configmaps map") > 0, "{:?}", world.lines());
+    assert!(world.has("Pod", "pod") && world.request_count("get configmaps map") > 0, "{:?}", world.lines());
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(world.has("Pod", "pod"), "{:?}", world.lines());

@@ -73,7 +73,7 @@ impl Manager {
     }
 
     /// The value of a series of one of our own families, with or without labels.
-    pub(crate) fn ours(&self, series: &str) -> u64 {
+    pub(crate) fn own_metric(&self, series: &str) -> u64 {
         self.metric(&format!("mini_kcm_garbage_collector_{series}"))
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn blocking(object: &Value) -> Value {
 }
 
 /// A reference to an object that does not exist.
-pub(crate) fn nobody(api_version: &str, kind: &str, name: &str) -> Value {
+pub(crate) fn missing_owner(api_version: &str, kind: &str, name: &str) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": format!("00000000-0000-4000-8000-{:0>12}", name.len()) })
 }
 
@@ -289,7 +289,7 @@ impl World {
     }
 
     /// The number of requests that begin with these words.
-    pub(crate) fn asked(&self, words: &str) -> usize {
+    pub(crate) fn request_count(&self, words: &str) -> usize {
         self.lines().iter().filter(|it| it.starts_with(words)).count()
     }
 
@@ -300,7 +300,7 @@ impl World {
         times.windows(2).map(|it| it[1] - it[0]).collect()
     }
 
-    /// `namespace Type Reason: message` of all events, sorted.
+    /// `namespace Type DeleteReason: message` of all events, sorted.
     pub(crate) async fn events(&self) -> Vec<String> {
         pass(2 * SEC).await;
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -319,7 +319,7 @@ impl World {
     }
 
     /// Lets the interceptor answer some requests of the collector.
-    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
             let verdict = if is_ours(call) { judge(&line(call), &cluster) } else { None };
@@ -328,7 +328,7 @@ impl World {
     }
 
     /// Makes lists and watches of this resource fail.
-    pub(crate) fn spoil_lists(&self, resource: &'static str) {
+    pub(crate) fn fail_lists(&self, resource: &'static str) {
         self.cluster.intercept(move |call| {
             let spoiled = call.resource == resource && matches!(call.verb, "list" | "watch");
             if spoiled {

@@ -15,9 +15,9 @@ fn left(count: u64, finalizers: &[(&str, u64)]) -> Remains {
 
 fn stuck() -> Findings {
     let mut findings = Findings::default();
-    findings.remain(&kind("apps", "deployments"), &left(1, &[("custom.io/finalizer", 1)]));
-    findings.remain(&kind("", "pods"), &left(2, &[("b", 2), ("a", 1)]));
-    findings.remain(&kind("", "secrets"), &left(0, &[]));
+    findings.add_remaining(&kind("apps", "deployments"), &left(1, &[("custom.io/finalizer", 1)]));
+    findings.add_remaining(&kind("", "pods"), &left(2, &[("b", 2), ("a", 1)]));
+    findings.add_remaining(&kind("", "secrets"), &left(0, &[]));
     findings
 }
 
@@ -49,7 +49,7 @@ fn all_five_are_false_in_their_order_when_all_is_well() {
 }
 
 #[test]
-fn what_hangs_is_named_sorted_and_with_numbers() {
+fn remaining_content_is_named_sorted_with_counts() {
     let findings = Findings {
         discovery: Some("no answer".to_owned()),
         unparsable: Some("unexpected GroupVersion string: a/b/c".to_owned()),
@@ -73,7 +73,7 @@ fn what_hangs_is_named_sorted_and_with_numbers() {
 }
 
 #[test]
-fn what_could_not_be_counted_is_not_told_to_be_gone() {
+fn uncounted_content_is_unknown_and_not_removed() {
     let why = || Some("no answer".to_owned());
     let cases = [
         ("all was counted", Findings::default(), ["False", "False"]),
@@ -95,7 +95,7 @@ fn acceptance_namespace_020_the_same_findings_are_not_written_twice() {
 }
 
 #[test]
-fn acceptance_namespace_021_a_failure_that_goes_away_turns_its_condition_with_a_new_transition_time() {
+fn acceptance_namespace_021_a_recovered_failure_changes_its_condition_and_transition_time() {
     let before = update(&[], &failing(&["ant"]), THEN).unwrap();
     let after = update(&before, &stuck(), NOW).unwrap();
     assert_eq!((&before[2].status, &after[2].status), (&ConditionStatus::True, &ConditionStatus::False));
@@ -109,21 +109,21 @@ fn acceptance_namespace_021_a_failure_that_goes_away_turns_its_condition_with_a_
 fn a_new_message_alone_is_no_transition() {
     let before = update(&[], &stuck(), THEN).unwrap();
     let mut more = stuck();
-    more.remain(&kind("", "pods"), &left(1, &[]));
+    more.add_remaining(&kind("", "pods"), &left(1, &[]));
     let after = update(&before, &more, NOW).unwrap();
     assert!(after[3].message.contains("pods. has 3 resource instances"));
     assert_eq!(after[3].last_transition, Some(THEN));
 }
 
 #[test]
-fn conditions_of_others_stay_where_they_are() {
+fn conditions_of_other_types_keep_their_position() {
     let theirs = Condition { type_: "Mine".into(), reason: "Why".into(), ..Condition::default() };
     let conditions = update(std::slice::from_ref(&theirs), &Findings::default(), NOW).unwrap();
     assert_eq!((&conditions[0], conditions.len()), (&theirs, 6));
 }
 
 #[test]
-fn the_failure_of_a_pass_names_all_of_it() {
+fn the_failure_of_a_pass_contains_all_errors() {
     assert_eq!(Findings::default().failure(), None);
     assert_eq!(stuck().failure(), None, "what waits for its finalizers is no failure");
     let findings = Findings { discovery: Some("no answer".to_owned()), ..failing(&["zebra", "ant"]) };

@@ -9,7 +9,7 @@ const STATUS: &str = "update namespaces/status a";
 const GET: &str = "get namespaces a";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_013_a_finalizer_on_content_is_told_and_waited_for() {
+async fn acceptance_namespace_013_a_finalizer_on_content_is_reported_and_waited_for() {
     let world = World::new();
     world.namespace("a");
     world.object("apps/v1", "Deployment", "a", "held", &["custom.io/finalizer"]);
@@ -51,7 +51,7 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
     let uid_of = |name: &str| world.cluster.get("secrets", "a", name).unwrap()["metadata"]["uid"].clone();
     let uids = [uid_of("one"), uid_of("two")];
     let _manager = world.start().await;
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let body = core.clone();
         (line == "GET /api").then_some(Verdict::Answer { status: 200, headers: Vec::new(), body })
     });
@@ -74,7 +74,7 @@ async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
     world.object("v1", "Secret", "a", "one", &[]);
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
-    world.spoil(move |line, _| match line {
+    world.fail_requests(move |line, _| match line {
         "deletecollection secrets a" => not_allowed(),
         "delete secrets a/one" if std::mem::take(&mut first) => {
             cluster.remove("secrets", "a", "one");
@@ -103,12 +103,12 @@ async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_delete_is_settled_by_a_verified_empty_list() {
+async fn an_empty_list_resolves_a_failed_delete() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "deletecollection configmaps a").then_some(Verdict::LoseAnswer));
+    world.fail_requests(|line, _| (line == "deletecollection configmaps a").then_some(Verdict::LoseAnswer));
     let start = world.clock.now();
     world.delete_namespace("a");
     pass(SEC).await;
@@ -126,7 +126,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     world.namespace("a");
     (0..100).for_each(|number| world.object("v1", "Secret", "a", &format!("x-{number}"), &[]));
     let manager = world.start().await;
-    world.spoil(|line, _| match line {
+    world.fail_requests(|line, _| match line {
         "deletecollection secrets a" => not_allowed(),
         _ if line.starts_with("delete secrets a/") => Some(Verdict::DelayAnswer(100 * MS)),
         _ => None,
@@ -144,7 +144,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     world.namespace("a");
     (0..1234).for_each(|number| world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]));
     let manager = world.start().await;
-    world.spoil(|line, _| (line == "list secrets a").then_some(Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| (line == "list secrets a").then_some(Verdict::DelayAnswer(SEC)));
     world.delete_namespace("a");
     pass(500 * MS).await;
     manager.stop();
@@ -153,14 +153,14 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_017_a_kind_that_is_not_found_in_one_namespace_is_not_given_up_for_the_next() {
+async fn acceptance_namespace_017_a_kind_not_found_in_one_namespace_is_deleted_in_the_next() {
     let world = World::new();
     for name in ["a", "b"] {
         world.namespace(name);
         world.config_map(name, "x");
     }
     let _manager = world.start().await;
-    world.spoil(|line, _| if line.ends_with(" configmaps a") { not_found() } else { None });
+    world.fail_requests(|line, _| if line.ends_with(" configmaps a") { not_found() } else { None });
     world.delete_namespace("a");
     pass(SEC).await;
     let about =
@@ -180,7 +180,7 @@ async fn acceptance_namespace_018_a_refused_deletecollection_is_no_error() {
     world.namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| if line == "deletecollection secrets a" { not_allowed() } else { None });
+    world.fail_requests(|line, _| if line == "deletecollection secrets a" { not_allowed() } else { None });
     world.delete_namespace("a");
     pass(SEC).await;
     assert_eq!(world.count("secrets", "a"), 0);
@@ -190,14 +190,14 @@ async fn acceptance_namespace_018_a_refused_deletecollection_is_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_told_once_and_recovers() {
+async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_reported_once_and_recovers() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     world.config_map("a", "x");
     world.object("apps/v1", "ReplicaSet", "a", "x", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| if line == "deletecollection secrets a" { forbidden() } else { None });
+    world.fail_requests(|line, _| if line == "deletecollection secrets a" { forbidden() } else { None });
     let start = world.clock.now();
     world.delete_namespace("a");
     pass(SEC).await;
@@ -220,7 +220,7 @@ async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_tol
     assert_eq!(world.times(STATUS, start).len(), 1, "the same is not written twice");
 
     let before = world.conditions("a");
-    world.spoil(|line, _| if line == "update namespaces/finalize a" { forbidden() } else { None });
+    world.fail_requests(|line, _| if line == "update namespaces/finalize a" { forbidden() } else { None });
     pass(61 * SEC).await;
     let after = world.conditions("a");
     assert_eq!((&before[2]["status"], &after[2]["status"]), (&json!("True"), &json!("False")));
@@ -254,7 +254,7 @@ async fn acceptance_namespace_022_nothing_gets_the_orphan_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_to_go_is_looked_at_and_not_asked_again() {
+async fn requested_deletions_are_listed_and_not_repeated() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
@@ -285,7 +285,7 @@ async fn a_list_of_many_pages_is_counted_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_the_foreground_is_asked_again_in_the_background() {
+async fn objects_waiting_in_the_foreground_are_deleted_again_in_the_background() {
     let world = World::new();
     world.namespace("a");
     // No garbage collector runs in this test, so the object would wait forever for its dependents.
@@ -297,7 +297,7 @@ async fn what_waits_in_the_foreground_is_asked_again_in_the_background() {
     assert_eq!(state["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     assert!(state["metadata"]["deletionTimestamp"].is_string());
     let _manager = world.start().await;
-    world.spoil(|line, _| if line.starts_with("deletecollection ") { not_allowed() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("deletecollection ") { not_allowed() } else { None });
     world.delete_namespace("a");
     pass(SEC).await;
     assert_eq!((world.count("secrets", "a"), world.count("replicasets", "a")), (0, 0));
@@ -306,7 +306,7 @@ async fn what_waits_in_the_foreground_is_asked_again_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_later_to_wait_in_the_foreground_is_asked_again_in_the_background() {
+async fn objects_put_into_foreground_deletion_later_are_deleted_again_in_the_background() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);

@@ -8,7 +8,7 @@ use crate::world::{MS, SEC, World, pass};
 const FINALIZE: &str = "update namespaces/finalize a";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_holds_only_the_end() {
+async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_delays_only_the_finalizer() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
@@ -43,7 +43,7 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_hold
 
     world.cluster.mend_group("batch");
     let cluster = world.cluster.clone();
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == FINALIZE {
             let namespace = cluster.get("namespaces", "", "a").unwrap();
             assert_eq!(namespace["status"]["conditions"][0]["status"], "False", "told before the end");
@@ -56,31 +56,33 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_hold
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_that_fails_as_a_whole_destroys_nothing_and_is_retried() {
+async fn failed_discovery_deletes_nothing_and_is_retried() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is away")));
+    world.fail_requests(|line, _| {
+        line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is away"))
+    });
     world.delete_namespace("a");
     pass(20 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
     assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("etcd is away"));
     assert!(world.condition("a", "NamespaceContentRemaining").starts_with("Unknown ContentNotCounted"));
     assert!(world.lines("a").iter().all(|it| it.contains("namespaces")));
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_aggregated_discovery_is_asked_group_by_group() {
+async fn a_server_without_aggregated_discovery_is_read_group_by_group() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
     world.object("batch/v1", "Job", "a", "x", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| {
+    world.fail_requests(|line, _| {
         let body = match line {
             "GET /api" => json!({ "kind": "APIVersions", "versions": ["v1"] }),
             "GET /apis" => json!({ "kind": "APIGroupList", "groups": [
@@ -139,27 +141,27 @@ async fn acceptance_namespace_029_an_aggregated_api_that_is_down_stops_nothing_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_discovery_knows_but_that_does_not_answer_is_named_by_kind() {
+async fn a_discovered_group_that_does_not_respond_is_named_by_kind() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
     world.namespace("a");
     world.config_map("a", "x");
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     let _manager = world.start().await;
-    world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
     world.delete_namespace("a");
     pass(11 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 0);
     assert!(
         world.condition("a", "NamespaceDeletionContentFailure").contains("widgets.example.com: not answered in time")
     );
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(100 * SEC).await;
     assert!(!world.exists("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace() {
+async fn a_kind_whose_cluster_list_hangs_is_listed_in_each_namespace() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
     ["a", "b", "held"].iter().for_each(|it| world.namespace(it));
@@ -167,7 +169,7 @@ async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace()
     world.object("v1", "Secret", "held", "x", &["x.io/hold"]);
     let _manager = world.start().await;
     // A conversion webhook hangs on an object of a third namespace.
-    world.spoil(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
+    world.fail_requests(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
     ["a", "b", "held"].iter().for_each(|it| world.delete_namespace(it));
     pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
@@ -179,7 +181,7 @@ async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_discovery_that_hangs_or_is_empty_is_told() {
+async fn a_discovery_that_hangs_or_is_empty_is_reported() {
     type Answer = fn(&str) -> Verdict;
     fn hangs(_: &str) -> Verdict {
         Verdict::Hang
@@ -211,19 +213,19 @@ async fn a_discovery_that_hangs_or_is_empty_is_told() {
         world.namespace("a");
         world.config_map("a", "x");
         let _manager = world.start().await;
-        world.spoil(move |line, _| line.starts_with("GET /api").then(|| answer(line)));
+        world.fail_requests(move |line, _| line.starts_with("GET /api").then(|| answer(line)));
         world.delete_namespace("a");
         pass(32 * SEC).await;
         assert_eq!(world.condition("a", "NamespaceDeletionDiscoveryFailure"), format!("True DiscoveryFailed: {want}"));
         assert_eq!(world.count("configmaps", "a"), 1);
-        world.spoil(|_, _| None);
+        world.fail_requests(|_, _| None);
         pass(200 * SEC).await;
         assert!(!world.exists("a"), "{want}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_deletion_was_asked_for_is_forgotten_with_a_kind_but_not_where_discovery_fails() {
+async fn a_delete_request_is_removed_with_its_kind_but_not_when_discovery_fails() {
     let cases = [
         (DiscoveryFault::Stale, "list widgets.example.com a"),
         (DiscoveryFault::Missing, "deletecollection widgets.example.com a"),

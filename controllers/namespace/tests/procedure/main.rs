@@ -5,7 +5,7 @@
 mod world;
 
 mod content;
-mod ending;
+mod finalize;
 mod groups;
 mod many;
 mod pods;

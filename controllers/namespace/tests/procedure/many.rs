@@ -24,7 +24,7 @@ async fn acceptance_namespace_024_a_hundred_namespaces_deleted_at_once_are_soon_
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_are_asked_for_once_not_once_for_each_namespace() {
+async fn kinds_are_listed_once_and_not_for_each_namespace() {
     let world = World::new();
     (0..20).for_each(|number| world.custom_kind(&format!("w{number}s"), &format!("W{number}")));
     for number in 0..60 {
@@ -59,7 +59,7 @@ async fn kinds_are_asked_for_once_not_once_for_each_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_that_hang_do_not_starve_the_others() {
+async fn hanging_namespaces_do_not_starve_the_others() {
     let world = World::new();
     for number in 0..30 {
         world.namespace(&name(number));
@@ -67,7 +67,7 @@ async fn namespaces_that_hang_do_not_starve_the_others() {
     }
     let _manager = world.start().await;
     let hangs = |it: &str| (0..30).any(|number| it == format!("deletecollection configmaps {}", name(number)));
-    world.spoil(move |line, _| hangs(line).then_some(Verdict::Hang));
+    world.fail_requests(move |line, _| hangs(line).then_some(Verdict::Hang));
     (0..30).for_each(|number| world.delete_namespace(&name(number)));
     // By then the time limit of each has passed.
     pass(120 * SEC).await;
@@ -77,20 +77,20 @@ async fn namespaces_that_hang_do_not_starve_the_others() {
     world.delete_namespace("good");
     pass(10 * SEC).await;
     assert!(!world.exists("good"));
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(400 * SEC).await;
     assert!((0..30).all(|number| !world.exists(&name(number))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_namespaces_that_fail_rest_between_their_turns_and_do_not_poll() {
+async fn slow_failing_namespaces_pause_between_passes() {
     let world = World::new();
     for number in 0..12 {
         world.namespace(&name(number));
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
-    world.spoil(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
+    world.fail_requests(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
     (0..12).for_each(|number| world.delete_namespace(&name(number)));
     // Five have a turn of 70 s at any time, so it takes nearly three minutes to serve all. After its turn each pauses,
     // at last for a minute, and then asks every 15 s for the next turn.
@@ -107,29 +107,29 @@ async fn slow_namespaces_that_fail_rest_between_their_turns_and_do_not_poll() {
             assert!((2..=5).contains(&turns), "after {warm_up} s: {number} had {turns} turns");
         }
     }
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(150 * SEC).await;
     assert!((0..12).all(|number| !world.exists(&name(number))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_answers_in_time_again_is_slow_no_more() {
+async fn a_namespace_in_time_again_is_not_slow_any_more() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     let hang = |line: &str, _: &test_cluster::Call| line.ends_with("secrets a").then_some(Verdict::Hang);
     let start = world.clock.now();
-    world.spoil(hang);
+    world.fail_requests(hang);
     world.delete_namespace("a");
     pass(11 * SEC).await;
     let looks = world.times("get namespaces a", start);
     assert!(looks.len() == 2 && looks[1] >= 10 * SEC, "it was waited for, and is slow: {looks:?}");
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(120 * SEC).await;
     assert_eq!(world.true_conditions("a").len(), 2, "the pass of a slow one came to its end");
 
-    world.spoil(hang);
+    world.fail_requests(hang);
     pass(9 * SEC).await;
     let hung = world.times("list secrets a", start);
     pass(120 * SEC).await;
@@ -140,7 +140,7 @@ async fn a_namespace_that_answers_in_time_again_is_slow_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_that_many_namespaces_hold_are_asked_for_in_each() {
+async fn kinds_with_objects_in_many_namespaces_are_listed_in_each() {
     let world = World::new();
     world.namespace("crowd");
     (0..600).for_each(|number| world.config_map("crowd", &format!("x-{number}")));
@@ -156,7 +156,7 @@ async fn kinds_that_many_namespaces_hold_are_asked_for_in_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_answers_nowhere_holds_each_worker_for_seconds_only() {
+async fn a_kind_that_never_responds_uses_each_worker_for_seconds_only() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
     for number in 0..40 {
@@ -164,7 +164,7 @@ async fn a_kind_that_answers_nowhere_holds_each_worker_for_seconds_only() {
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
-    world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
     (0..40).for_each(|number| world.delete_namespace(&name(number)));
     // Ten seconds for each namespace, ten at a time.
     pass(32 * SEC).await;
@@ -176,7 +176,7 @@ async fn a_kind_that_answers_nowhere_holds_each_worker_for_seconds_only() {
     world.delete_namespace("new");
     pass(2 * SEC).await;
     assert_eq!(world.count("configmaps", "new"), 0, "those that hang leave workers to the others");
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(180 * SEC).await;
     assert!((0..40).all(|number| !world.exists(&name(number))));
 }
@@ -187,14 +187,14 @@ fn hung_kinds(world: &World, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_that_hang_do_not_keep_a_healthy_kind_of_their_group_from_being_asked_in_each_pass() {
+async fn hanging_kinds_do_not_keep_a_healthy_kind_of_their_group_out_of_a_pass() {
     let world = World::new();
     hung_kinds(&world, 12);
     world.custom_kind("zebras", "Zebra");
     world.namespace("a");
     world.object("example.com/v1", "Zebra", "a", "first", &[]);
     let _manager = world.start().await;
-    world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Verdict::Hang));
     world.delete_namespace("a");
     pass(15 * SEC).await;
     assert_eq!(world.count("zebras.example.com", "a"), 0, "in the first pass");
@@ -204,20 +204,20 @@ async fn kinds_that_hang_do_not_keep_a_healthy_kind_of_their_group_from_being_as
         pass(140 * SEC).await;
         assert_eq!(world.count("zebras.example.com", "a"), 0, "in slow pass {number}");
     }
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(140 * SEC).await;
     assert!(!world.exists("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_needs_longer_than_a_usual_pass_waits_for_is_emptied_in_a_slow_pass() {
+async fn a_kind_slower_than_a_usual_pass_is_deleted_in_a_slow_pass() {
     for (takes, within) in [(3, 10), (5, 60), (15, 60), (55, 90)] {
         let world = World::new();
         world.custom_kind("widgets", "Widget");
         world.namespace("a");
         world.object("example.com/v1", "Widget", "a", "x", &[]);
         let _manager = world.start().await;
-        world.spoil(move |line, _| match line {
+        world.fail_requests(move |line, _| match line {
             "list widgets.example.com *" => Some(Verdict::Hang),
             "deletecollection widgets.example.com a" => Some(Verdict::Delay(takes * SEC)),
             _ => None,
@@ -229,14 +229,14 @@ async fn a_kind_that_needs_longer_than_a_usual_pass_waits_for_is_emptied_in_a_sl
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_that_are_slow_but_in_time_do_not_keep_the_last_ones_from_being_asked() {
+async fn slow_kinds_within_the_limit_do_not_keep_the_last_kinds_out_of_a_pass() {
     let world = World::new();
     hung_kinds(&world, 140);
     world.namespace("a");
     world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
     // The first passes (30 s and 75 s) end before they have asked all kinds.
-    world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
+    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
     world.delete_namespace("a");
     pass(400 * SEC).await;
     assert_eq!(world.count("hung99s.example.com", "a"), 0);
@@ -245,13 +245,13 @@ async fn kinds_that_are_slow_but_in_time_do_not_keep_the_last_ones_from_being_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_whose_list_of_the_cluster_hangs_hold_no_namespace_however_many_they_are() {
+async fn many_kinds_with_hanging_cluster_lists_delay_no_namespace() {
     let world = World::new();
     hung_kinds(&world, 300);
     world.namespace("a");
     world.object("example.com/v1", "Hung298", "a", "x", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| (line.starts_with("list hung") && line.ends_with('*')).then_some(Verdict::Hang));
+    world.fail_requests(|line, _| (line.starts_with("list hung") && line.ends_with('*')).then_some(Verdict::Hang));
     world.delete_namespace("a");
     pass(900 * SEC).await;
     assert!(!world.exists("a"));
@@ -263,7 +263,7 @@ async fn a_refused_list_of_the_cluster_shortens_no_call_in_the_namespace() {
     world.namespace("a");
     world.pod("a", "p", 0, &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| match line {
+    world.fail_requests(|line, _| match line {
         "list pods *" => forbidden(),
         "deletecollection pods a" => Some(Verdict::Delay(6 * SEC)),
         _ => None,

@@ -28,7 +28,7 @@ async fn acceptance_namespace_009_everything_else_waits_for_the_last_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_010_pods_that_use_their_grace_are_looked_at_after_half_of_it() {
+async fn acceptance_namespace_010_pods_in_their_grace_period_are_listed_after_half_of_it() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "slow", 30, &[]);
@@ -48,7 +48,7 @@ async fn acceptance_namespace_010_pods_that_use_their_grace_are_looked_at_after_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_011_pods_held_by_a_finalizer_are_looked_at_every_eight_seconds() {
+async fn acceptance_namespace_011_pods_with_a_finalizer_are_listed_every_eight_seconds() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "held", 2, &["x.io/hold"]);
@@ -67,7 +67,7 @@ async fn acceptance_namespace_011_pods_held_by_a_finalizer_are_looked_at_every_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_012_pods_that_outlive_their_grace_are_an_error() {
+async fn acceptance_namespace_012_pods_after_their_grace_period_are_an_error() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "undead", 2, &[]);
@@ -96,27 +96,27 @@ async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
     world.pod("a", "p", 0, &[]);
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| if line == "deletecollection pods a" { forbidden() } else { None });
+    world.fail_requests(|line, _| if line == "deletecollection pods a" { forbidden() } else { None });
     world.delete_namespace("a");
     pass(20 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
     assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("not you"));
     assert!(world.condition("a", "NamespaceContentRemaining").contains("pods. has 1 resource instances"));
     // The same if not even a list is allowed.
-    world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { forbidden() } else { None });
+    world.fail_requests(|line, _| if line.ends_with(" pods a") || line == "list pods *" { forbidden() } else { None });
     pass(60 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
     for kind in ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"] {
         let told = world.condition("a", kind);
         assert_eq!(told, "Unknown ContentNotCounted: Some content could not be counted");
     }
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_031_conditions_tell_of_the_pods_that_are_waited_for() {
+async fn acceptance_namespace_031_conditions_show_the_pods_that_are_waited_for() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "one", 30, &["x.io/hold"]);
@@ -136,7 +136,7 @@ async fn acceptance_namespace_031_conditions_tell_of_the_pods_that_are_waited_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_last_pod_wakes_the_namespace_by_a_watch_of_its_own() {
+async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_its_own_watch() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "one", 60, &[]);
@@ -163,7 +163,7 @@ async fn the_end_of_the_last_pod_wakes_the_namespace_by_a_watch_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_last_pod_wakes_the_namespace_by_the_cache_of_another_controller() {
+async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_a_shared_informer() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "one", 60, &[]);
@@ -202,7 +202,7 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_owns_network_policies_stays_with_them_until_a_list_from_after_the_delay_shows_no_pods() {
+async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_pods() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
     world.namespace("a");
@@ -235,13 +235,13 @@ async fn what_owns_network_policies_stays_with_them_until_a_list_from_after_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn network_policies_that_cannot_be_counted_hold_the_rest_for_the_delay_and_no_longer() {
+async fn uncounted_network_policies_delay_the_rest_only_for_the_safety_delay() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
     world.namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| if line.contains("meshnetworkpolicies") { forbidden() } else { None });
+    world.fail_requests(|line, _| if line.contains("meshnetworkpolicies") { forbidden() } else { None });
     world.delete_namespace("a");
     pass(4 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
@@ -251,14 +251,14 @@ async fn network_policies_that_cannot_be_counted_hold_the_rest_for_the_delay_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn network_policies_that_one_api_server_does_not_serve_yet_hold_the_rest_for_the_delay() {
+async fn network_policies_not_served_by_one_api_server_delay_the_rest_for_the_safety_delay() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
     world.namespace("a");
     world.config_map("a", "x");
     world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
     let _manager = world.start().await;
-    world.spoil(|line, _| if line.starts_with("list meshnetworkpolicies") { not_found() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("list meshnetworkpolicies") { not_found() } else { None });
     world.delete_namespace("a");
     pass(4 * SEC).await;
     assert_eq!((world.count("configmaps", "a"), world.count("meshnetworkpolicies.example.com", "a")), (1, 1));
@@ -267,7 +267,7 @@ async fn network_policies_that_one_api_server_does_not_serve_yet_hold_the_rest_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_content_that_is_not_counted_beside_pods_are_not_told_to_be_finished() {
+async fn finalizers_of_uncounted_content_are_unknown_while_pods_remain() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
@@ -287,18 +287,18 @@ async fn finalizers_of_content_that_is_not_counted_beside_pods_are_not_told_to_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_are_not_found_at_all_are_not_gone() {
+async fn a_404_for_the_pods_list_is_not_an_empty_list() {
     let world = World::new();
     world.namespace("a");
     world.pod("a", "p", 0, &[]);
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { not_found() } else { None });
+    world.fail_requests(|line, _| if line.ends_with(" pods a") || line == "list pods *" { not_found() } else { None });
     world.delete_namespace("a");
     pass(20 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
     assert!(world.condition("a", "NamespaceDeletionContentFailure").ends_with("1 remaining: pods: not found"));
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }

@@ -165,7 +165,7 @@ impl World {
     }
 
     /// Lets the interceptor answer some requests of the controller.
-    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(namespace_controller::NAME);
             let verdict = if ours { judge(&line(call), call) } else { None };

@@ -6,12 +6,12 @@ use api::Uid;
 
 use super::super::{Coordinates, fixture::*};
 
-type Telling = fn(&mut World);
+type Report = fn(&mut World);
 
 /// What is due after all of these, without order.
-fn told(tellings: &[Telling]) -> (World, BTreeSet<String>) {
+fn after_reports(reports: &[Report]) -> (World, BTreeSet<String>) {
     let mut world = World::new();
-    tellings.iter().for_each(|tell| tell(&mut world));
+    reports.iter().for_each(|report| report(&mut world));
     let due = world.due().into_iter().collect();
     (world, due)
 }
@@ -21,37 +21,37 @@ fn set_of<const N: usize>(words: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn acceptance_gc_026_a_child_of_another_namespace_is_looked_at_and_users_are_told() {
-    let all: [Telling; 3] = [
+fn acceptance_gc_026_a_dependent_in_another_namespace_is_due_and_reported() {
+    let all: [Report; 3] = [
         |world| world.pod(object("o").in_namespace("ns2")),
         |world| world.pod(object("good").in_namespace("ns2").owned_by([to("o")])),
         |world| world.pod(object("bad").in_namespace("ns1").owned_by([to("o")])),
     ];
     for order in orders(&all) {
-        let (world, due) = told(&order);
+        let (world, due) = after_reports(&order);
         assert!(due.contains("bad is not where o is") && due.contains("delete bad"), "{due:?}");
         assert!(due.iter().all(|it| !it.contains("look for")), "it is observed by now");
         assert_eq!(world.dependents("o"), ["bad", "good"]);
     }
     // A live read of the name in the child's own namespace proves nothing about the owner.
-    let (mut world, _) = told(&all);
+    let (mut world, _) = after_reports(&all);
     assert!(world.absent(&claim(&to("o"), "ns1")));
     assert_eq!(world.due(), ["delete bad"]);
     assert!(world.graph.node(&observed("o")).is_some());
 }
 
 #[test]
-fn acceptance_gc_026_a_child_without_namespace_is_told_of_too() {
-    let all: [Telling; 2] =
+fn acceptance_gc_026_a_cluster_scoped_dependent_is_reported_too() {
+    let all: [Report; 2] =
         [|world| world.pod(object("o")), |world| world.node(object("bad").cluster_scoped().owned_by([to("o")]))];
     for order in orders(&all) {
-        let (_, due) = told(&order);
+        let (_, due) = after_reports(&order);
         assert_eq!(due, set_of(["delete bad", "bad is not where o is"]));
     }
 }
 
 #[test]
-fn one_that_nobody_could_judge_by_a_reference_is_looked_at_again_when_that_goes_or_is_mended() {
+fn a_dependent_is_due_again_when_its_bad_reference_is_removed_or_corrected() {
     let wrong = named("v1", "Unicorn", "u", "u");
     for mended in [vec![to("gone")], vec![to("gone"), to("u")]] {
         let mut world = World::new();
@@ -66,7 +66,7 @@ fn one_that_nobody_could_judge_by_a_reference_is_looked_at_again_when_that_goes_
 }
 
 #[test]
-fn a_reference_that_was_taken_off_meanwhile_is_not_told_of() {
+fn a_reference_removed_meanwhile_is_not_reported() {
     let mut world = World::new();
     world.pod(object("o").in_namespace("ns2"));
     world.pod(object("bad").owned_by([to("o")]));
@@ -75,30 +75,30 @@ fn a_reference_that_was_taken_off_meanwhile_is_not_told_of() {
 }
 
 #[test]
-fn acceptance_gc_028_a_child_of_a_slow_cluster_scoped_owner_is_not_suspected() {
+fn acceptance_gc_028_a_dependent_of_a_late_cluster_scoped_owner_is_not_reported() {
     let mut world = World::new();
     let owner = named("v1", "Node", "n", "n");
     world.pod(object("a").owned_by([owner.clone()]));
     assert_eq!(world.due(), ["look for v1/Node ns/n n"], "whether it is cluster-scoped its type tells");
     world.node(object("n").cluster_scoped());
-    assert_eq!((world.due(), world.graph.node(&looked_for(&owner, "ns"))), (vec![], None));
+    assert_eq!((world.due(), world.graph.node(&lookup_coordinates(&owner, "ns"))), (vec![], None));
 }
 
 #[test]
-fn acceptance_gc_030_031_a_child_by_another_version_follows_the_owner_once_that_is_observed() {
+fn acceptance_gc_030_031_a_dependent_by_another_version_is_linked_once_the_owner_is_observed() {
     let beta = named("apps/v1beta1", "ReplicaSet", "o", "o");
     let mut world = World::new();
     world.pod(object("a").owned_by([beta.clone()]));
     assert_eq!(world.due(), ["look for apps/v1beta1/ReplicaSet ns/o o"]);
     world.set(object("o"));
     assert_eq!(world.due(), ["delete a"], "a live read by its own version will find the owner, or nothing can be said");
-    assert_eq!(world.graph.node(&looked_for(&beta, "ns")), None, "the virtual parent is polled no more");
-    world.graph.deleted(world.sets, &Uid::new("o"));
+    assert_eq!(world.graph.node(&lookup_coordinates(&beta, "ns")), None, "the virtual parent is polled no more");
+    world.graph.on_deleted(world.sets, &Uid::new("o"));
     assert_eq!(world.due(), ["delete a"]);
 }
 
 #[test]
-fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_alone() {
+fn acceptance_gc_032_an_absent_owner_named_by_two_versions_needs_a_proof_for_each() {
     let served = named("apps/v1", "ReplicaSet", "o", "o");
     let unserved = named("apps/v1beta1", "ReplicaSet", "o", "o");
     for served_first in [true, false] {
@@ -114,7 +114,7 @@ fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_a
         assert_eq!(due.first().map(String::as_str), Some("delete served"));
         assert!(!due.contains(&"delete unserved".to_owned()));
         // From now on the other claim is looked up, with back-off if it was not looked up before.
-        let other = looked_for(&unserved, "ns");
+        let other = lookup_coordinates(&unserved, "ns");
         assert!(world.graph.node(&other).is_some());
         let later = "later apps/v1beta1/ReplicaSet ns/o o".to_owned();
         assert_eq!(due.contains(&later), served_first);
@@ -124,7 +124,7 @@ fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_a
 }
 
 #[test]
-fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made() {
+fn a_proof_about_a_cluster_scoped_owner_serves_claims_from_all_namespaces() {
     let owner = named("v1", "Node", "n", "n");
     let mut world = World::new();
     let names: Vec<String> = (0..1_000).map(|number| format!("a{number:03}")).collect();
@@ -150,7 +150,7 @@ fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made()
 }
 
 #[test]
-fn claims_are_tried_in_their_order_and_from_the_first_again_until_each_is_proved_absent() {
+fn claims_are_tried_in_order_and_cyclically_until_each_is_proved_absent() {
     let claims = ["A", "B", "C", "D"].map(|kind| named("v1", kind, "o", "o"));
     let mut world = World::new();
     for (name, owner) in ["x", "y", "z"].iter().zip([&claims[1], &claims[2], &claims[0]]) {
@@ -163,31 +163,31 @@ fn claims_are_tried_in_their_order_and_from_the_first_again_until_each_is_proved
         assert_eq!(world.due(), [format!("delete {dependent}"), format!("later v1/{kind} ns/o o")]);
     }
     // A queued item with another claim still looks up that claim, and a proof for it does not advance to the next one.
-    let old = looked_for(&claims[1], "ns");
+    let old = lookup_coordinates(&claims[1], "ns");
     assert_eq!(world.graph.node(&old).unwrap().coordinates, claim(&claims[1], "ns"));
     world.absent(&claim(&claims[1], "ns"));
     assert_eq!(world.due(), ["delete x"]);
     world.absent(&claim(&claims[0], "ns"));
     let due: BTreeSet<String> = world.due().into_iter().collect();
     assert_eq!(due, set_of(["delete x", "delete y", "delete z"]), "nothing more is to be looked for");
-    assert_eq!(world.graph.node(&looked_for(&claims[0], "ns")), None);
+    assert_eq!(world.graph.node(&lookup_coordinates(&claims[0], "ns")), None);
     // A dependent with another claim may be right.
     world.pod(object("late").owned_by([claims[3].clone()]));
     assert_eq!(world.due(), ["delete late"]);
     for proved in &claims[..3] {
-        world.graph.lives(&claim(proved, "ns"));
+        world.graph.on_live_owner(&claim(proved, "ns"));
         assert_eq!(world.due(), [""; 0], "an answer that came late");
     }
-    world.graph.lives(&claim(&claims[3], "ns"));
+    world.graph.on_live_owner(&claim(&claims[3], "ns"));
     assert_eq!(world.due(), ["later v1/D ns/o o"]);
     world.absent(&claim(&claims[3], "ns"));
     assert_eq!(world.due().len(), 4, "as the others are proved");
 }
 
 #[test]
-fn a_proof_stays_as_long_as_something_makes_the_claim() {
+fn a_proof_is_kept_while_a_reference_makes_the_claim() {
     let (here, beta) = (claim(&to("o"), "ns"), claim(&named("v1beta1", "Pod", "o", "o"), "ns"));
-    let proved = |world: &World, claim: &Coordinates| world.graph.gone(claim).is_some();
+    let proved = |world: &World, claim: &Coordinates| world.graph.absence_proof(claim).is_some();
     for told in [true, false] {
         let mut world = World::new();
         world.pod(object("o"));
@@ -217,7 +217,7 @@ fn a_proof_stays_as_long_as_something_makes_the_claim() {
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").owned_by([to("o")]));
-    world.graph.missing(world.pods, &Uid::new("o"));
+    world.graph.on_missing(world.pods, &Uid::new("o"));
     assert!(!proved(&world, &here));
     world.absent(&here);
     assert!(proved(&world, &here));
@@ -230,24 +230,24 @@ fn a_proof_stays_as_long_as_something_makes_the_claim() {
     world.absent(&wrong);
     assert!(proved(&world, &here) && proved(&world, &wrong));
     world.due();
-    world.graph.forget_proofs_of(&Uid::new("o"));
+    world.graph.drop_proofs_of(&Uid::new("o"));
     assert!(!proved(&world, &here) && proved(&world, &wrong));
     world.absent(&here);
     world.due();
-    world.graph.forget_proofs();
+    world.graph.drop_proofs();
     assert!(!proved(&world, &here) && !proved(&world, &wrong));
-    assert!(world.graph.nothing_is_due());
+    assert!(world.graph.has_nothing_due());
 }
 
 #[test]
-fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays() {
-    let all: [Telling; 3] = [
+fn acceptance_gc_033_only_the_wrong_dependent_is_due_and_the_owner_stays() {
+    let all: [Report; 3] = [
         |world| world.pod(object("o")),
         |world| world.pod(object("good").owned_by([to("o")])),
         |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")])),
     ];
     for order in orders(&all) {
-        let (mut world, due) = told(&order);
+        let (mut world, due) = after_reports(&order);
         assert!(due.contains("delete bad"), "{due:?}");
         assert!(world.absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
         assert_eq!(world.due(), ["delete bad"]);
@@ -257,9 +257,9 @@ fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays()
 }
 
 #[test]
-fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_concerned() {
+fn acceptance_gc_033_a_wrong_claim_proved_absent_does_not_affect_right_claims() {
     // The last reports the result of a live read at the name that only the bad child claims.
-    let all: [(&str, Telling); 4] = [
+    let all: [(&str, Report); 4] = [
         ("parent", |world| world.pod(object("o"))),
         ("good", |world| world.pod(object("good").owned_by([to("o")]))),
         ("bad", |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")]))),
@@ -295,21 +295,21 @@ fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_
 }
 
 #[test]
-fn acceptance_gc_040_a_reference_that_says_another_name_is_another_claim() {
+fn acceptance_gc_040_a_reference_with_another_name_is_another_claim() {
     let wrong = named("v1", "Pod", "another", "o");
-    let all: [Telling; 2] = [
+    let all: [Report; 2] = [
         |world| world.pod(object("good").owned_by([to("o")])),
         |world| {
             world.pod(object("bad").owned_by([named("v1", "Pod", "another", "o")]));
         },
     ];
     for order in orders(&all) {
-        let (mut world, _) = told(&order);
+        let (mut world, _) = after_reports(&order);
         assert!(world.absent(&claim(&wrong, "ns")));
         let due = world.due();
         assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
         // The right name is looked up until the owner is observed.
-        let right = looked_for(&to("o"), "ns");
+        let right = lookup_coordinates(&to("o"), "ns");
         assert!(world.graph.node(&right).is_some_and(|it| it.coordinates.name == "o".into()));
         world.pod(object("o"));
         assert_eq!((world.graph.node(&right), world.due()), (None, vec!["delete bad".to_owned()]));
@@ -322,13 +322,13 @@ fn acceptance_gc_040_a_reference_that_says_another_name_is_another_claim() {
 }
 
 #[test]
-fn acceptance_gc_033_while_the_parent_is_not_observed_the_proof_is_of_the_bad_name_alone() {
-    let all: [Telling; 2] = [
+fn acceptance_gc_033_without_an_observed_owner_a_proof_is_about_the_wrong_claim_only() {
+    let all: [Report; 2] = [
         |world| world.pod(object("good").owned_by([to("o")])),
         |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")])),
     ];
     for order in orders(&all) {
-        let (mut world, _) = told(&order);
+        let (mut world, _) = after_reports(&order);
         assert!(world.absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
         let due = world.due();
         assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
@@ -339,13 +339,13 @@ fn acceptance_gc_033_while_the_parent_is_not_observed_the_proof_is_of_the_bad_na
 }
 
 #[test]
-fn acceptance_gc_034_a_good_child_is_judged_by_its_own_namespace_whatever_a_cluster_scoped_one_names() {
-    let all: [Telling; 2] = [
+fn acceptance_gc_034_a_dependent_is_judged_by_its_own_namespace_beside_a_wrong_cluster_scoped_one() {
+    let all: [Report; 2] = [
         |world| world.node(object("bad").cluster_scoped().owned_by([to("o")])),
         |world| world.pod(object("good").owned_by([to("o")])),
     ];
     for order in orders(&all) {
-        let (mut world, due) = told(&order);
+        let (mut world, due) = after_reports(&order);
         // The later one of the two is due.
         assert!(due.iter().any(|it| it.starts_with("delete")), "{due:?}");
         // The owner does not exist: a live read in the good one's namespace proves it for that one only.
@@ -357,7 +357,7 @@ fn acceptance_gc_034_a_good_child_is_judged_by_its_own_namespace_whatever_a_clus
 
         // The owner is observed late: the good one matches. The bad one is reported and checked, which never deletes
         // it.
-        let (mut world, _) = told(&order);
+        let (mut world, _) = after_reports(&order);
         world.pod(object("o"));
         let due: BTreeSet<String> = world.due().into_iter().collect();
         assert_eq!(due, set_of(["delete bad", "bad is not where o is"]));
@@ -371,7 +371,7 @@ fn a_reference_corrected_in_place_leaves_no_claim_behind() {
     world.pod(object("a").owned_by([wrong.clone()]));
     world.due();
     world.pod(object("a").version(2).owned_by([to("o")]));
-    assert_eq!(world.graph.node(&looked_for(&wrong, "ns")).unwrap().coordinates.kind, wrong.kind);
+    assert_eq!(world.graph.node(&lookup_coordinates(&wrong, "ns")).unwrap().coordinates.kind, wrong.kind);
     assert_eq!(world.due(), ["look for v1/Pod ns/o o"], "as one that was removed and one that was added");
 
     world.pod(object("o"));
@@ -392,7 +392,7 @@ fn one_object_may_name_one_uid_twice() {
 
 /// Without this lookup, nothing would show the deletion of the owner.
 #[test]
-fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
+fn an_owner_found_by_a_live_read_is_looked_up_at_those_coordinates() {
     let wrong = named("v1", "Pod", "another", "o");
     let (right, by_right) = (claim(&to("o"), "ns"), "later v1/Pod ns/o o");
     // It was claimed wrongly first, and assumed gone because there was no other claim.
@@ -404,9 +404,9 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
         }
         world.set(object("good").owned_by([to("o")]));
         world.due();
-        world.graph.lives(&right);
+        world.graph.on_live_owner(&right);
         assert_eq!(world.due(), [by_right], "{was_probed}");
-        world.graph.lives(&right);
+        world.graph.on_live_owner(&right);
         assert_eq!(world.due(), [""; 0], "{was_probed}: once");
         assert!(world.absent(&right));
         assert!(world.due().contains(&"delete good".to_owned()), "{was_probed}");
@@ -419,21 +419,21 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
     world.pod(object("seen"));
     world.due();
     for found in [claim(&node, ""), claim(&named("v1", "Pod", "other", "seen"), "ns"), claim(&to("nobody's"), "ns")] {
-        world.graph.lives(&found);
+        world.graph.on_live_owner(&found);
         assert_eq!(world.due(), [""; 0], "{found}");
     }
     assert!(!world.is_known("nobody's"));
 }
 
 #[test]
-fn an_object_of_a_set_from_a_server_that_lags_shows_no_restore_after_a_newer_set_broke_off() {
+fn a_set_from_a_stale_server_shows_no_restore_after_a_newer_set_was_cut_off() {
     let mut world = World::new();
     world.pod(object("o").version(5));
     world.pod(object("half").version(12));
-    let is_shown_so =
-        |name: &str, version: u64| world.graph.is_shown_so(world.pods, &Uid::new(name), &version.into(), &10.into());
-    assert!(is_shown_so("o", 5) && !is_shown_so("o", 4), "this one shows a restore");
-    assert!(is_shown_so("half", 12) && is_shown_so("half", 7), "it is newer than the last whole set");
-    assert!(!is_shown_so("unknown", 7));
-    assert!(world.graph.is_shown_so(world.nodes, &Uid::new("o"), &4.into(), &10.into()), "another monitor shows it");
+    let is_shown_at =
+        |name: &str, version: u64| world.graph.is_shown_at(world.pods, &Uid::new(name), &version.into(), &10.into());
+    assert!(is_shown_at("o", 5) && !is_shown_at("o", 4), "this one shows a restore");
+    assert!(is_shown_at("half", 12) && is_shown_at("half", 7), "it is newer than the last whole set");
+    assert!(!is_shown_at("unknown", 7));
+    assert!(world.graph.is_shown_at(world.nodes, &Uid::new("o"), &4.into(), &10.into()), "another monitor shows it");
 }

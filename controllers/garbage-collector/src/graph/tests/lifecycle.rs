@@ -4,10 +4,10 @@ use api::{Uid, Version};
 
 use super::super::fixture::*;
 
-type Telling = fn(&mut World);
+type Report = fn(&mut World);
 
 #[test]
-fn acceptance_gc_014_orphaning_beats_the_foreground() {
+fn acceptance_gc_014_orphaning_has_priority_over_foreground_deletion() {
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").owned_by([blocking("o")]));
@@ -22,7 +22,7 @@ fn acceptance_gc_014_orphaning_beats_the_foreground() {
 }
 
 #[test]
-fn acceptance_gc_018_only_references_that_block_keep_a_waiting_owner() {
+fn acceptance_gc_018_only_blocking_references_keep_a_waiting_owner() {
     let mut world = World::new();
     world.pod(object("o").foreground());
     world.pod(object("a").owned_by([to("o")]).deleting(&["example.com/mine"]));
@@ -30,7 +30,7 @@ fn acceptance_gc_018_only_references_that_block_keep_a_waiting_owner() {
     assert_eq!(world.graph.blocking(&Uid::new("o")), []);
     world.pod(object("b").owned_by([blocking("o")]).foreground());
     assert_eq!(world.graph.blocking(&Uid::new("o")), [(observed("b"), true)]);
-    assert!(world.graph.node(&observed("o")).unwrap().a_dependent_deletes_its_own);
+    assert!(world.graph.node(&observed("o")).unwrap().has_waiting_dependent);
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn acceptance_gc_022_a_second_foreground_deletion_is_processed_as_the_first() {
 }
 
 #[test]
-fn acceptance_gc_023_a_waiting_owner_is_looked_at_when_the_last_that_blocked_it_leaves() {
-    let ways: [(&str, Telling); 4] = [
+fn acceptance_gc_023_a_waiting_owner_is_due_when_its_last_blocking_dependent_is_gone() {
+    let ways: [(&str, Report); 4] = [
         ("removed", |world| world.pod(object("a").version(9))),
         ("flipped", |world| world.pod(object("a").version(9).owned_by([to("o")]))),
         ("gone", |world| drop(world.pod_deleted("a"))),
@@ -81,10 +81,10 @@ fn a_reference_that_begins_to_block_is_counted() {
 }
 
 #[test]
-fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order() {
+fn acceptance_gc_024_025_a_deletion_is_processed_for_every_event_type_and_order() {
     // The owner: as an add that is already terminating; as an update that also changes other fields; known only by name
     // before.
-    let histories: [(&str, &[Telling]); 3] = [
+    let histories: [(&str, &[Report]); 3] = [
         ("added so", &[|world| world.pod(object("o").version(7).foreground())]),
         (
             "merged",
@@ -101,7 +101,7 @@ fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order(
             ],
         ),
     ];
-    let child: Telling = |world| world.pod(object("a").owned_by([blocking("o")]));
+    let child: Report = |world| world.pod(object("a").owned_by([blocking("o")]));
     for (history, tellings) in histories {
         for at in 0..=tellings.len() {
             let mut world = World::new();
@@ -119,7 +119,7 @@ fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order(
 }
 
 #[test]
-fn whatever_depends_on_a_waiting_owner_is_looked_at_when_it_is_seen() {
+fn every_new_dependent_of_a_waiting_owner_is_due() {
     let mut world = World::new();
     world.pod(object("o").foreground());
     world.due();
@@ -128,7 +128,7 @@ fn whatever_depends_on_a_waiting_owner_is_looked_at_when_it_is_seen() {
 }
 
 #[test]
-fn who_owns_itself_does_not_wait_for_itself() {
+fn an_object_that_owns_itself_does_not_wait_for_itself() {
     let mut world = World::new();
     world.pod(object("a").owned_by([blocking("a")]));
     assert_eq!(world.due(), [""; 0]);
@@ -140,7 +140,7 @@ fn who_owns_itself_does_not_wait_for_itself() {
 }
 
 #[test]
-fn a_cycle_is_seen_to_wait_for_itself() {
+fn a_cycle_of_waiting_owners_is_detected() {
     let mut world = World::new();
     for (name, owner) in [("a", "c"), ("b", "a"), ("c", "b")] {
         world.pod(object(name).owned_by([blocking(owner)]));
@@ -149,14 +149,14 @@ fn a_cycle_is_seen_to_wait_for_itself() {
     world.pod(object("a").version(2).owned_by([blocking("c")]).foreground());
     assert_eq!(world.due(), ["delete a", "delete b"]);
     // The last one of the cycle knows that one of its dependents waits; acceptance 21 needs that.
-    assert!(world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
-    assert!(!world.graph.node(&observed("b")).unwrap().a_dependent_deletes_its_own);
+    assert!(world.graph.node(&observed("c")).unwrap().has_waiting_dependent);
+    assert!(!world.graph.node(&observed("b")).unwrap().has_waiting_dependent);
     world.pod(object("a").version(3).owned_by([to("c")]).deleting(&[]));
-    assert!(!world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
+    assert!(!world.graph.node(&observed("c")).unwrap().has_waiting_dependent);
 }
 
 #[test]
-fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between() {
+fn acceptance_gc_022_a_second_deletion_is_new_without_an_event_in_between() {
     type Again = (&'static str, fn(&mut World));
     let again: [Again; 3] = [
         ("a relist", |world| world.pod(object("o").version(9).foreground())),
@@ -171,7 +171,7 @@ fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between()
         let mut world = World::new();
         world.pod(object("o").version(2).foreground());
         world.due();
-        world.graph.let_go(&Uid::new("o"), &Version::from(7));
+        world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(7));
         assert_eq!(world.due(), [""; 0], "{way}");
         tell(&mut world);
         assert_eq!(world.due(), [if way == "orphaned now" { "orphan o" } else { "delete o" }], "{way}");
@@ -182,25 +182,25 @@ fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between()
 }
 
 #[test]
-fn a_second_deletion_that_a_watch_shows_before_the_first_is_told_of_is_new() {
+fn a_second_deletion_observed_before_the_report_of_the_first_is_new() {
     let mut world = World::new();
     world.pod(object("o").version(2).orphaning());
     world.pod(object("o").version(9).orphaning());
     world.due();
-    world.graph.let_go(&Uid::new("o"), &Version::from(7));
+    world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(7));
     assert_eq!(world.due(), ["orphan o"]);
-    world.graph.let_go(&Uid::new("o"), &Version::from(9));
+    world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(9));
     assert_eq!(world.due(), [""; 0], "the version in which it was found off");
 }
 
 #[test]
-fn of_two_versions_in_which_it_was_let_go_the_last_counts_in_whichever_order_they_are_told() {
+fn of_two_finalizer_removals_the_later_counts_in_any_order() {
     for told in [[5, 7], [7, 5]] {
         let mut world = World::new();
         world.pod(object("o").version(2).foreground());
         world.due();
         for at in told {
-            world.graph.let_go(&Uid::new("o"), &Version::from(at));
+            world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(at));
         }
         world.pod(object("o").version(6).foreground());
         assert_eq!(world.due(), [""; 0], "{told:?}: that is over by the seventh");
@@ -210,11 +210,11 @@ fn of_two_versions_in_which_it_was_let_go_the_last_counts_in_whichever_order_the
 }
 
 #[test]
-fn the_same_state_shown_again_is_not_the_newer_one_that_was_waited_for() {
+fn the_same_state_again_is_not_the_awaited_newer_one() {
     let child = |version: u64| object("a").version(version).owned_by([to("o")]);
-    let told: [Telling; 2] = [
+    let told: [Report; 2] = [
         |world| world.graph.await_newer(&Uid::new("a"), &Version::from(2)),
-        |world| world.graph.detached(&Uid::new("a"), &Version::from(2), &[Uid::new("o")]),
+        |world| world.graph.on_references_removed(&Uid::new("a"), &Version::from(2), &[Uid::new("o")]),
     ];
     for tell in told {
         let mut world = World::new();
@@ -230,19 +230,19 @@ fn the_same_state_shown_again_is_not_the_newer_one_that_was_waited_for() {
 }
 
 #[test]
-fn what_waits_for_a_newer_state_is_not_said_to_be_due() {
+fn an_object_that_awaits_a_newer_state_is_not_due() {
     let mut world = World::new();
     world.pod(object("a"));
-    let is_due = |world: &World| world.graph.portrait(&Uid::new("a")).unwrap().is_due;
+    let is_due = |world: &World| world.graph.view(&Uid::new("a")).unwrap().is_due;
     world.graph.await_newer(&Uid::new("a"), &Version::from(1));
-    world.graph.detached(&Uid::new("a"), &Version::from(1), &[Uid::new("o")]);
-    assert!(!is_due(&world) && world.graph.nothing_is_due());
+    world.graph.on_references_removed(&Uid::new("a"), &Version::from(1), &[Uid::new("o")]);
+    assert!(!is_due(&world) && world.graph.has_nothing_due());
     world.pod(object("a").version(2));
-    assert!(is_due(&world) && !world.graph.nothing_is_due());
+    assert!(is_due(&world) && !world.graph.has_nothing_due());
 }
 
 #[test]
-fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is_shown() {
+fn an_object_is_due_when_the_awaited_newer_state_is_observed() {
     let mut world = World::new();
     world.pod(object("a").version(2));
     world.due();
@@ -256,14 +256,15 @@ fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is
 }
 
 #[test]
-fn a_reference_that_was_removed_and_put_back_unseen_is_looked_at_anew() {
+fn a_reference_removed_and_restored_without_an_event_is_checked_again() {
     let mut world = World::new();
     world.pod(object("o").foreground());
     world.pod(object("p"));
     world.pod(object("a").version(2).owned_by([to("o"), to("p")]));
     world.due();
-    let detach =
-        |world: &mut World, from: u64| world.graph.detached(&Uid::new("a"), &Version::from(from), &[Uid::new("o")]);
+    let detach = |world: &mut World, from: u64| {
+        world.graph.on_references_removed(&Uid::new("a"), &Version::from(from), &[Uid::new("o")])
+    };
     detach(&mut world, 2);
     world.pod(object("a").version(4).owned_by([to("o"), to("p")]));
     assert_eq!(world.due(), ["delete a"]);
@@ -279,20 +280,23 @@ fn a_reference_that_was_removed_and_put_back_unseen_is_looked_at_anew() {
 }
 
 #[test]
-fn an_owner_waits_no_longer_for_one_of_whom_nobody_can_learn_anything() {
+fn an_owner_stops_waiting_for_a_dependent_that_cannot_be_looked_up() {
     let mut world = World::new();
     world.set(object("o").foreground());
     world.pod(object("a").owned_by([blocking("o")]));
     world.due();
     world.graph.stop_monitor(world.pods);
-    assert_eq!((world.due(), world.graph.holds(&Uid::new("a"))), (vec!["look for v1/Pod ns/a a".to_owned()], true));
-    assert!(world.graph.holds_no_more(&Uid::new("a")) && !world.graph.holds_no_more(&Uid::new("a")));
+    assert_eq!(
+        (world.due(), world.graph.is_unwatched_blocker(&Uid::new("a"))),
+        (vec!["look for v1/Pod ns/a a".to_owned()], true)
+    );
+    assert!(world.graph.release_owners(&Uid::new("a")) && !world.graph.release_owners(&Uid::new("a")));
     assert_eq!((world.due(), world.is_known("a")), (vec!["delete o".to_owned()], false));
     assert_eq!(world.graph.blocking(&Uid::new("o")), []);
 }
 
 #[test]
-fn one_that_was_kept_as_it_blocks_another_is_looked_for_when_it_gets_a_dependent_itself() {
+fn an_unwatched_blocking_object_is_due_when_it_gets_a_dependent() {
     let mut world = World::new();
     world.set(object("o"));
     world.pod(object("x").owned_by([blocking("o")]));
@@ -308,11 +312,11 @@ fn one_that_was_kept_as_it_blocks_another_is_looked_for_when_it_gets_a_dependent
 
 /// Issue 16, 15: after a restore of etcd, the shown state is the restored one.
 #[test]
-fn an_older_state_of_a_whole_set_counts_and_is_as_new() {
+fn an_older_state_in_a_complete_set_counts_as_a_new_one() {
     let mut world = World::new();
     world.pod(object("o").version(20));
     world.pod(object("a").version(50).foreground());
-    world.graph.let_go(&Uid::new("a"), &Version::from(60));
+    world.graph.on_finalizers_removed(&Uid::new("a"), &Version::from(60));
     world.due();
     world.graph.await_newer(&Uid::new("a"), &Version::from(50));
     let older = object("a").version(10).owned_by([to("o")]).foreground();

@@ -12,11 +12,11 @@ use api::{Atom, Meta, OwnerRef, Uid, Version};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use self::steps::{Claim, NAMES, Step, TYPES, namespace, resource, shown_by, steps};
-use super::super::{Coordinates, Graph, Item, MonitorId, Seen, TypeName, fixture};
+use super::super::{Coordinates, Graph, Item, MonitorId, ObjectState, TypeName, fixture};
 use crate::evidence::Gone;
 
 #[derive(Debug, Clone, PartialEq)]
-enum Known {
+enum NodeState {
     Observed(MonitorId, Meta),
     Claimed(Coordinates),
     /// With the references that still block owners.
@@ -27,7 +27,7 @@ enum Known {
 #[derive(Default)]
 struct Model {
     types: BTreeMap<MonitorId, TypeName>,
-    known: BTreeMap<Uid, Known>,
+    known: BTreeMap<Uid, NodeState>,
     delete: BTreeSet<Uid>,
     later: BTreeSet<Uid>,
     orphan: BTreeSet<Uid>,
@@ -37,7 +37,7 @@ struct Model {
     /// Objects from whose known state references were removed.
     detached: BTreeSet<Uid>,
     /// Each resourceVersion, not shown yet, in which an object had none of our finalizers.
-    let_go: BTreeSet<(Uid, u64)>,
+    finalizers_removed: BTreeSet<(Uid, u64)>,
     /// Proofs about objects that no monitor shows and that a reference names.
     absent: BTreeMap<Uid, BTreeSet<Coordinates>>,
 }
@@ -57,7 +57,7 @@ fn claimed(meta: &Meta, owner: &Uid) -> Vec<Coordinates> {
     refs.map(|it| Coordinates::claimed(it, &meta.namespace)).collect()
 }
 
-fn bears_nothing(meta: &Meta) -> bool {
+fn has_no_finalizers(meta: &Meta) -> bool {
     meta.deletion.is_none() && meta.finalizers.is_empty()
 }
 
@@ -68,7 +68,7 @@ fn is_foreground(meta: &Meta) -> bool {
 impl Model {
     fn meta(&self, uid: &Uid) -> Option<&Meta> {
         match self.known.get(uid) {
-            Some(Known::Observed(_, meta)) => Some(meta),
+            Some(NodeState::Observed(_, meta)) => Some(meta),
             _ => None,
         }
     }
@@ -81,13 +81,13 @@ impl Model {
 
     fn coordinates(&self, uid: &Uid) -> Option<Coordinates> {
         match self.known.get(uid)? {
-            Known::Observed(by, meta) => {
+            NodeState::Observed(by, meta) => {
                 let TypeName { api_version, kind } = self.types[by].clone();
                 let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
                 Some(Coordinates { kind, api_version, namespace, name, uid: uid.clone() })
             }
-            Known::Claimed(coordinates) | Known::Unwatched(coordinates, _) => Some(coordinates.clone()),
-            Known::Gone => None,
+            NodeState::Claimed(coordinates) | NodeState::Unwatched(coordinates, _) => Some(coordinates.clone()),
+            NodeState::Gone => None,
         }
     }
 
@@ -108,9 +108,9 @@ impl Model {
 
     fn refs(&self, uid: &Uid) -> &[OwnerRef] {
         match &self.known[uid] {
-            Known::Observed(_, meta) => &meta.owners,
-            Known::Unwatched(_, holds) => holds,
-            Known::Claimed(_) | Known::Gone => &[],
+            NodeState::Observed(_, meta) => &meta.owners,
+            NodeState::Unwatched(_, holds) => holds,
+            NodeState::Claimed(_) | NodeState::Gone => &[],
         }
     }
 
@@ -125,23 +125,23 @@ impl Model {
         waiting.map(|it| (it.clone(), !self.blocking(it).is_empty())).collect()
     }
 
-    fn drop_due(&mut self, uid: &Uid) {
+    fn clear_due(&mut self, uid: &Uid) {
         self.delete.remove(uid);
         self.later.remove(uid);
         self.orphan.remove(uid);
         self.misplaced.retain(|(dependent, _)| dependent != uid);
         self.awaited.remove(uid);
         self.detached.remove(uid);
-        self.let_go.retain(|(it, _)| it != uid);
+        self.finalizers_removed.retain(|(it, _)| it != uid);
     }
 
-    fn forget_unneeded(&mut self) {
+    fn remove_unneeded(&mut self) {
         let needless = |uid: &&Uid| self.meta(uid).is_none() && self.refs(uid).is_empty() && self.below(uid).is_empty();
         let needless: Vec<Uid> = self.known.keys().filter(needless).cloned().collect();
         for uid in needless {
             self.known.remove(&uid);
             self.absent.remove(&uid);
-            self.drop_due(&uid);
+            self.clear_due(&uid);
         }
     }
 
@@ -159,7 +159,7 @@ impl Model {
     }
 
     /// Keeps a proof, and of the other proofs those that a claim needs.
-    fn keep(&mut self, proof: &Coordinates) {
+    fn keep_proof(&mut self, proof: &Coordinates) {
         self.absent.entry(proof.uid.clone()).or_default().insert(proof.clone());
         let kept = self.claims(&proof.uid).iter().filter_map(|it| self.proof(it)).collect();
         self.absent.insert(proof.uid.clone(), kept);
@@ -187,7 +187,7 @@ impl Model {
     fn observe(&mut self, by: MonitorId, meta: Meta, any: bool) {
         let uid = meta.uid.clone();
         let old = self.meta(&uid).cloned();
-        if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
+        if matches!(self.known.get(&uid), Some(NodeState::Observed(of, _)) if *of != by) {
             return;
         }
         let is_older = old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version));
@@ -195,14 +195,14 @@ impl Model {
             return;
         }
         if is_older {
-            self.let_go.retain(|(it, _)| *it != uid);
+            self.finalizers_removed.retain(|(it, _)| *it != uid);
         }
         self.absent.remove(&uid);
         let (waiting, identity) = (self.waiting(), self.coordinates(&uid).filter(|_| old.is_some()));
         if old.is_none() {
-            self.drop_due(&uid);
+            self.clear_due(&uid);
         }
-        self.known.insert(uid.clone(), Known::Observed(by, meta.clone()));
+        self.known.insert(uid.clone(), NodeState::Observed(by, meta.clone()));
         for owner in meta.owners.iter().map(|it| &it.uid).collect::<BTreeSet<_>>() {
             self.link(&uid, &meta, old.as_ref(), owner);
         }
@@ -213,7 +213,7 @@ impl Model {
                 kept.into_iter().for_each(|owner| self.examine(&uid, owner));
             }
         }
-        self.forget_unneeded();
+        self.remove_unneeded();
         if self.coordinates(&uid) != identity {
             for dependent in self.dependents(&uid) {
                 self.examine(&dependent, &uid);
@@ -222,7 +222,7 @@ impl Model {
         if old.as_ref().is_some_and(|it| it.version != meta.version) {
             self.is_newer(&uid, &meta);
         }
-        let same_deletion = old.filter(|_| !self.was_let_go(&uid, &meta) && !is_older);
+        let same_deletion = old.filter(|_| !self.were_finalizers_removed(&uid, &meta) && !is_older);
         self.react(&uid, &meta, same_deletion.as_ref());
         self.unblocked(&waiting);
     }
@@ -239,13 +239,14 @@ impl Model {
 
     /// True if its finalizer was removed before this state, but after all states shown until now. If this state is
     /// older than the last removal, that removal has no effect any more.
-    fn was_let_go(&mut self, uid: &Uid, meta: &Meta) -> bool {
-        let last = self.let_go.iter().filter(|(it, _)| it == uid).map(|(_, at)| Version::from(*at)).next_back();
+    fn were_finalizers_removed(&mut self, uid: &Uid, meta: &Meta) -> bool {
+        let last =
+            self.finalizers_removed.iter().filter(|(it, _)| it == uid).map(|(_, at)| Version::from(*at)).next_back();
         let Some(last) = last else { return false };
         let is_over = meta.version.is_older_than(&last);
         // An object without finalizers has none to remove: each one that is added is new.
-        if !is_over || bears_nothing(meta) {
-            self.let_go.retain(|(it, _)| it != uid);
+        if !is_over || has_no_finalizers(meta) {
+            self.finalizers_removed.retain(|(it, _)| it != uid);
         }
         last.is_older_than(&meta.version)
     }
@@ -260,13 +261,13 @@ impl Model {
         }
     }
 
-    fn let_go(&mut self, uid: &Uid, at: u64) {
+    fn on_finalizers_removed(&mut self, uid: &Uid, at: u64) {
         let Some(meta) = self.meta(uid).cloned() else { return };
         if Version::from(at).is_older_than(&meta.version) {
             // The report is late: a newer state is shown already.
             self.react(uid, &meta, None);
-        } else if Version::from(at) != meta.version && !bears_nothing(&meta) {
-            self.let_go.insert((uid.clone(), at));
+        } else if Version::from(at) != meta.version && !has_no_finalizers(&meta) {
+            self.finalizers_removed.insert((uid.clone(), at));
         }
     }
 
@@ -298,13 +299,13 @@ impl Model {
         if alone && self.meta(owner).is_none() && self.refs(owner).is_empty() {
             self.known.remove(owner);
             self.absent.remove(owner);
-            self.drop_due(owner);
+            self.clear_due(owner);
         }
         if !self.known.contains_key(owner) {
             let first = meta.owners.iter().find(|it| it.uid == *owner).unwrap();
-            self.known.insert(owner.clone(), Known::Claimed(Coordinates::claimed(first, &meta.namespace)));
+            self.known.insert(owner.clone(), NodeState::Claimed(Coordinates::claimed(first, &meta.namespace)));
             self.delete.insert(owner.clone());
-        } else if matches!(self.known[owner], Known::Unwatched(..)) && self.below(owner) == [uid.clone()] {
+        } else if matches!(self.known[owner], NodeState::Unwatched(..)) && self.below(owner) == [uid.clone()] {
             self.delete.insert(owner.clone());
         }
         self.examine(uid, owner);
@@ -319,22 +320,22 @@ impl Model {
     }
 
     /// It is no longer observed.
-    fn retire(&mut self, uid: &Uid, known: Known) {
+    fn stop_observing(&mut self, uid: &Uid, known: NodeState) {
         let waiting = self.waiting();
         self.known.insert(uid.clone(), known);
-        self.drop_due(uid);
-        self.forget_unneeded();
+        self.clear_due(uid);
+        self.remove_unneeded();
         self.unblocked(&waiting);
     }
 
-    fn goes(&mut self, uid: &Uid, proof: Option<Coordinates>) {
+    fn mark_gone(&mut self, uid: &Uid, proof: Option<Coordinates>) {
         self.absent.entry(uid.clone()).or_default().extend(proof);
-        self.retire(uid, Known::Gone);
+        self.stop_observing(uid, NodeState::Gone);
         self.delete.extend(self.below(uid));
     }
 
     fn stop(&mut self, by: MonitorId) {
-        let shown = |it: &&Uid| matches!(&self.known[*it], Known::Observed(of, _) if *of == by);
+        let shown = |it: &&Uid| matches!(&self.known[*it], NodeState::Observed(of, _) if *of == by);
         let shown: Vec<Uid> = self.known.keys().filter(shown).cloned().collect();
         let holds = |uid: &Uid| -> Vec<OwnerRef> {
             let blocks = |it: &&OwnerRef| it.block_owner_deletion && it.uid != *uid;
@@ -346,14 +347,14 @@ impl Model {
         let stopped: Vec<Uid> = held.iter().map(|it| it.1.clone()).collect();
         for (holds, uid) in held {
             let coordinates = self.coordinates(&uid).unwrap();
-            self.retire(&uid, Known::Unwatched(coordinates, holds));
+            self.stop_observing(&uid, NodeState::Unwatched(coordinates, holds));
         }
         for uid in stopped {
             if awaited.contains(&uid) || !self.below(&uid).is_empty() {
                 self.delete.insert(uid);
             }
         }
-        self.forget_unneeded();
+        self.remove_unneeded();
         self.types.remove(&by);
     }
 
@@ -379,24 +380,24 @@ impl Model {
         let is_known = matching.len();
         match self.known.get(&probed.uid).cloned() {
             None => {}
-            Some(Known::Gone) => self.keep(&proof),
-            Some(Known::Observed(..) | Known::Unwatched(..))
+            Some(NodeState::Gone) => self.keep_proof(&proof),
+            Some(NodeState::Observed(..) | NodeState::Unwatched(..))
                 if self.coordinates(&probed.uid).is_some_and(|it| is_probed(&it)) =>
             {
-                self.goes(&probed.uid, Some(proof));
+                self.mark_gone(&probed.uid, Some(proof));
             }
-            Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid, Some(proof)),
-            Some(Known::Observed(..) | Known::Unwatched(..)) => self.delete.extend(matching),
-            Some(Known::Claimed(claimed)) => {
+            Some(NodeState::Claimed(..)) if others == 0 => self.mark_gone(&probed.uid, Some(proof)),
+            Some(NodeState::Observed(..) | NodeState::Unwatched(..)) => self.delete.extend(matching),
+            Some(NodeState::Claimed(claimed)) => {
                 self.delete.extend(matching);
-                self.keep(&proof);
+                self.keep_proof(&proof);
                 if is_probed(&claimed) {
                     let claims = self.claims(&probed.uid);
                     let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(&claims);
                     let next = in_order.find(|it| self.proof(it).is_none()).cloned();
                     match next {
                         Some(next) => self.claim(next),
-                        None => self.goes(&probed.uid, None),
+                        None => self.mark_gone(&probed.uid, None),
                     }
                 }
             }
@@ -404,16 +405,16 @@ impl Model {
         is_known > 0
     }
 
-    fn lives(&mut self, at: &Coordinates) {
+    fn on_live_owner(&mut self, at: &Coordinates) {
         let is_found = |claimed: &Coordinates| {
             let same_place = at.namespace.is_empty() || at.namespace == claimed.namespace;
             let same_type = (&at.api_version, &at.kind) == (&claimed.api_version, &claimed.kind);
             same_place && same_type && at.name == claimed.name
         };
         let is_looked_for = match self.known.get(&at.uid) {
-            None | Some(Known::Observed(..) | Known::Unwatched(..)) => true,
-            Some(Known::Claimed(claimed)) => is_found(claimed),
-            Some(Known::Gone) => false,
+            None | Some(NodeState::Observed(..) | NodeState::Unwatched(..)) => true,
+            Some(NodeState::Claimed(claimed)) => is_found(claimed),
+            Some(NodeState::Gone) => false,
         };
         if !is_looked_for && self.proof(at).is_none() {
             self.claim(at.clone());
@@ -421,17 +422,17 @@ impl Model {
     }
 
     fn claim(&mut self, at: Coordinates) {
-        self.drop_due(&at.uid);
+        self.clear_due(&at.uid);
         self.later.insert(at.uid.clone());
-        self.known.insert(at.uid.clone(), Known::Claimed(at));
+        self.known.insert(at.uid.clone(), NodeState::Claimed(at));
     }
 
     /// True if it blocked an owner.
-    fn holds_no_more(&mut self, uid: &Uid) -> bool {
+    fn release_owners(&mut self, uid: &Uid) -> bool {
         let waiting = self.waiting();
-        let Some(Known::Unwatched(_, holds)) = self.known.get_mut(uid) else { return false };
+        let Some(NodeState::Unwatched(_, holds)) = self.known.get_mut(uid) else { return false };
         let held = !std::mem::take(holds).is_empty();
-        self.forget_unneeded();
+        self.remove_unneeded();
         self.unblocked(&waiting);
         held
     }
@@ -442,11 +443,11 @@ impl Model {
 
     fn take(&mut self) -> BTreeSet<String> {
         let item = |uid: &Uid, verb: &str| match &self.known[uid] {
-            Known::Observed(..) => Some(format!("delete {uid}")),
-            Known::Claimed(it) | Known::Unwatched(it, _) => {
+            NodeState::Observed(..) => Some(format!("delete {uid}")),
+            NodeState::Claimed(it) | NodeState::Unwatched(it, _) => {
                 Some(format!("{verb} {}/{} {}/{} {}", it.api_version, it.kind, it.namespace, it.name, it.uid))
             }
-            Known::Gone => None,
+            NodeState::Gone => None,
         };
         let later = self.later.difference(&self.delete).filter_map(|it| item(it, "later"));
         let mut due: BTreeSet<String> = self.delete.iter().filter_map(|it| item(it, "look for")).chain(later).collect();
@@ -465,30 +466,30 @@ impl Model {
 }
 
 /// Every read of the graph gives the same result as the model.
-fn agree(graph: &Graph, model: &Model) {
+fn check_agreement(graph: &Graph, model: &Model) {
     assert_eq!(graph.size().0 + graph.size().1, model.known.len());
     for name in NAMES {
         let uid = Uid::new(name);
-        let portrait = graph.portrait(&uid);
+        let view = graph.view(&uid);
         let seen = match model.known.get(&uid) {
             None => None,
-            Some(Known::Observed(..)) => Some(Seen::Observed),
-            Some(Known::Claimed(_)) => Some(Seen::Virtual),
-            Some(Known::Unwatched(..)) => Some(Seen::Unwatched),
-            Some(Known::Gone) => Some(Seen::Gone),
+            Some(NodeState::Observed(..)) => Some(ObjectState::Observed),
+            Some(NodeState::Claimed(_)) => Some(ObjectState::Virtual),
+            Some(NodeState::Unwatched(..)) => Some(ObjectState::Unwatched),
+            Some(NodeState::Gone) => Some(ObjectState::Gone),
         };
-        assert_eq!(portrait.as_ref().map(|it| it.seen), seen, "{name}");
-        let holds = matches!(model.known.get(&uid), Some(Known::Unwatched(_, holds)) if !holds.is_empty());
-        assert_eq!(graph.holds(&uid), holds, "{name}");
-        assert_eq!(portrait.as_ref().is_some_and(|it| it.is_due), model.is_due(&uid), "{name}");
-        let counts = portrait.as_ref().map_or((0, 0), |it| (it.dependents, it.blocking));
+        assert_eq!(view.as_ref().map(|it| it.state), seen, "{name}");
+        let holds = matches!(model.known.get(&uid), Some(NodeState::Unwatched(_, holds)) if !holds.is_empty());
+        assert_eq!(graph.is_unwatched_blocker(&uid), holds, "{name}");
+        assert_eq!(view.as_ref().is_some_and(|it| it.is_due), model.is_due(&uid), "{name}");
+        let counts = view.as_ref().map_or((0, 0), |it| (it.dependents, it.blocking));
         assert_eq!(counts, (model.below(&uid).len(), model.blocking(&uid).len()), "{name}");
         let coordinates = model.coordinates(&uid);
-        assert_eq!(portrait.as_ref().and_then(|it| it.coordinates.clone()), coordinates, "{name}");
-        assert_eq!(portrait.and_then(|it| it.meta).as_ref(), model.meta(&uid), "{name}");
+        assert_eq!(view.as_ref().and_then(|it| it.coordinates.clone()), coordinates, "{name}");
+        assert_eq!(view.and_then(|it| it.meta).as_ref(), model.meta(&uid), "{name}");
 
         for claim in model.claims(&uid) {
-            let proof = graph.gone(&claim).map(|it| it.owner().clone());
+            let proof = graph.absence_proof(&claim).map(|it| it.owner().clone());
             assert_eq!(proof, model.proof(&claim), "{claim}");
         }
         let mut dependents: Vec<Uid> = graph.dependents(&uid).into_iter().map(|it| it.coordinates.uid).collect();
@@ -502,12 +503,12 @@ fn agree(graph: &Graph, model: &Model) {
             let below = model.dependents(&uid);
             assert_eq!(view.deleting_dependents, model.foreground(&uid), "{name}");
             assert_eq!(view.has_dependents, !model.below(&uid).is_empty(), "{name}");
-            assert_eq!(view.a_dependent_deletes_its_own, below.iter().any(|it| model.foreground(it)), "{name}");
+            assert_eq!(view.has_waiting_dependent, below.iter().any(|it| model.foreground(it)), "{name}");
         }
     }
 }
 
-fn play(steps: &[Step]) {
+fn run_steps(steps: &[Step]) {
     let (mut graph, mut model) = (Graph::new(3), Model::default());
     let mut monitors: Vec<MonitorId> = (0..TYPES).map(|of| graph.monitor(&resource(of))).collect();
     model.types = monitors.iter().enumerate().map(|(of, id)| (*id, TypeName::from(&resource(of)))).collect();
@@ -532,7 +533,7 @@ fn play(steps: &[Step]) {
             }
             Step::Again { uid, later } => {
                 let version = Version::from(model.version(NAMES[uid], later));
-                if let Some(Known::Observed(by, meta)) = model.known.get(&Uid::new(NAMES[uid])).cloned() {
+                if let Some(NodeState::Observed(by, meta)) = model.known.get(&Uid::new(NAMES[uid])).cloned() {
                     let meta = Meta { version, ..meta };
                     graph.observe(by, meta.clone());
                     model.observe(by, meta, false);
@@ -541,22 +542,22 @@ fn play(steps: &[Step]) {
             Step::Deleted { uid, other } => {
                 let uid_of = Uid::new(NAMES[uid]);
                 let by = monitors[shown_by(uid, other)];
-                let shown = matches!(model.known.get(&uid_of), Some(Known::Observed(of, _)) if *of == by);
+                let shown = matches!(model.known.get(&uid_of), Some(NodeState::Observed(of, _)) if *of == by);
                 let named = model.coordinates(&uid_of).filter(|_| shown && !model.below(&uid_of).is_empty());
-                let told = graph.deleted(by, &uid_of).map(|it| it.owner().clone());
+                let told = graph.on_deleted(by, &uid_of).map(|it| it.owner().clone());
                 assert_eq!(told, named);
                 match model.known.get(&uid_of) {
-                    Some(Known::Unwatched(..)) => drop(model.delete.insert(uid_of)),
-                    Some(Known::Claimed(_)) => model.goes(&uid_of, None),
-                    Some(Known::Observed(..)) if shown => model.goes(&uid_of, told),
-                    None | Some(Known::Observed(..) | Known::Gone) => {}
+                    Some(NodeState::Unwatched(..)) => drop(model.delete.insert(uid_of)),
+                    Some(NodeState::Claimed(_)) => model.mark_gone(&uid_of, None),
+                    Some(NodeState::Observed(..)) if shown => model.mark_gone(&uid_of, told),
+                    None | Some(NodeState::Observed(..) | NodeState::Gone) => {}
                 }
             }
             Step::Missing { uid, other } => {
                 let (by, uid) = (monitors[shown_by(uid, other)], Uid::new(NAMES[uid]));
-                graph.missing(by, &uid);
-                if matches!(model.known.get(&uid), Some(Known::Observed(of, _)) if *of == by) {
-                    model.goes(&uid, None);
+                graph.on_missing(by, &uid);
+                if matches!(model.known.get(&uid), Some(NodeState::Observed(of, _)) if *of == by) {
+                    model.mark_gone(&uid, None);
                 }
             }
             Step::Absent { claim, namespace, anywhere } => {
@@ -565,7 +566,7 @@ fn play(steps: &[Step]) {
                 if anywhere {
                     asked.namespace = Atom::default();
                 }
-                let known = graph.proved_absent(&probed, Gone::told(asked));
+                let known = graph.on_proved_absent(&probed, Gone::from_deleted_event(asked));
                 assert_eq!(known, model.absent(&probed, anywhere));
             }
             Step::Restart { of } => {
@@ -574,10 +575,10 @@ fn play(steps: &[Step]) {
                 monitors[of] = graph.monitor(&resource(of));
                 model.types.insert(monitors[of], TypeName::from(&resource(of)));
             }
-            Step::LetGo { uid, at } => {
+            Step::FinalizersRemoved { uid, at } => {
                 let (uid, at) = (Uid::new(NAMES[uid]), model.version(NAMES[uid], at));
-                graph.let_go(&uid, &Version::from(at));
-                model.let_go(&uid, at);
+                graph.on_finalizers_removed(&uid, &Version::from(at));
+                model.on_finalizers_removed(&uid, at);
             }
             Step::AwaitNewer { uid, than } => {
                 let (uid, than) = (Uid::new(NAMES[uid]), model.version(NAMES[uid], than));
@@ -587,31 +588,31 @@ fn play(steps: &[Step]) {
             Step::Detached { uid, from, owners } => {
                 let (uid, from) = (Uid::new(NAMES[uid]), model.version(NAMES[uid], from));
                 let owners: Vec<Uid> = owners.iter().map(|it| Uid::new(NAMES[*it])).collect();
-                graph.detached(&uid, &Version::from(from), &owners);
+                graph.on_references_removed(&uid, &Version::from(from), &owners);
                 model.detach(&uid, from, &owners);
             }
-            Step::Lives { claim, namespace } => {
+            Step::LiveOwner { claim, namespace } => {
                 let found = fixture::claim(&claim.owner_ref(), namespace);
-                graph.lives(&found);
-                model.lives(&found);
+                graph.on_live_owner(&found);
+                model.on_live_owner(&found);
             }
-            Step::HoldsNoMore { uid } => {
+            Step::ReleaseOwners { uid } => {
                 let uid = Uid::new(NAMES[uid]);
-                assert_eq!(graph.holds_no_more(&uid), model.holds_no_more(&uid));
+                assert_eq!(graph.release_owners(&uid), model.release_owners(&uid));
             }
             Step::Take => {
-                assert_eq!(graph.nothing_is_due(), nothing_is_due(&model));
+                assert_eq!(graph.has_nothing_due(), has_nothing_due(&model));
                 let due = fixture::words(&graph.take_due());
                 let once: BTreeSet<String> = due.iter().cloned().collect();
                 assert_eq!(due.len(), once.len(), "each once: {due:?}");
                 assert_eq!(once, model.take());
             }
         }
-        agree(&graph, &model);
+        check_agreement(&graph, &model);
     }
 }
 
-fn nothing_is_due(model: &Model) -> bool {
+fn has_nothing_due(model: &Model) -> bool {
     let Model { delete, later, orphan, misplaced, .. } = model;
     delete.is_empty() && later.is_empty() && orphan.is_empty() && misplaced.is_empty()
 }
@@ -624,7 +625,7 @@ fn the_graph_agrees_with_a_naive_model_under_random_events() {
     let rng_seed = RngSeed::Fixed(variable("SEED").unwrap_or(7));
     let config = Config { cases, rng_seed, failure_persistence: None, ..Config::default() };
     let check = |steps: Vec<Step>| {
-        play(&steps);
+        run_steps(&steps);
         Ok(())
     };
     TestRunner::new(config).run(&steps(), check).unwrap();

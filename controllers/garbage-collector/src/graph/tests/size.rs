@@ -56,7 +56,7 @@ fn an_object_costs_at_most_250_bytes_all_told() {
 }
 
 #[test]
-fn what_went_leaves_no_room_behind() {
+fn removed_objects_free_their_memory() {
     let mut world = filled(1, 20_000);
     let full = bytes(&world.graph);
     for number in 0..20_001 {
@@ -87,7 +87,7 @@ fn steps_each(dependents: usize) -> [u64; 4] {
     let asked = each(begin);
 
     let begin = steps::taken();
-    numbers().for_each(|it| assert_eq!(world.graph.deleted(world.pods, &Uid::new(&uid(it))), None));
+    numbers().for_each(|it| assert_eq!(world.graph.on_deleted(world.pods, &Uid::new(&uid(it))), None));
     [added, changed, asked, each(begin)]
 }
 
@@ -111,7 +111,7 @@ fn bytes(graph: &Graph) -> usize {
         total += node.below.as_ref().map_or(0, |it| given(size_of_val(&**it)) + it.dependents.bytes());
         let Some(observed) = node.observed() else { continue };
         total += given(observed.name.len()) + observed.rare.as_ref().map_or(0, |it| given(size_of_val(&**it)));
-        let Refs::Given(refs) = &observed.owners else { continue };
+        let Refs::Full(refs) = &observed.owners else { continue };
         if !refs.is_empty() && owners.insert(refs.as_ptr()) {
             // The reference counts; the place in the table of shared references, of which at least half are unused; the
             // name in the interner, with its own counts and link.

@@ -42,7 +42,7 @@ fn paths(resources: &[Resource]) -> Vec<String> {
 #[track_caller]
 fn check(name: &str, answer: &Discovery, runs: &[&str], start: &[&str], stop: &[&str], has_fault: bool) {
     let now = Clock::system().now();
-    let plan = plan(answer, &running(runs), &BTreeSet::new(), &mut Memory::default(), now);
+    let plan = plan(answer, &running(runs), &BTreeSet::new(), &mut DiscoveryHistory::default(), now);
     assert_eq!(
         (paths(&plan.start).as_slice(), paths(&plan.stop).as_slice()),
         (&words(start)[..], &words(stop)[..]),
@@ -56,7 +56,7 @@ fn words(paths: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_served_is_watched_and_what_is_not_is_not() {
+fn exactly_the_served_types_are_watched() {
     let (pods, both) = (&["v1/pods"][..], &["a.io/v1/things", "v1/pods"][..]);
     check("at the start", &answer(both, &[]), &[], both, &[], false);
     check("nothing new", &answer(both, &[]), both, &[], &[], false);
@@ -77,34 +77,34 @@ fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are()
     check("what the other root says counts", &core, &["a.io/v1/things", "v1/secrets"], &["v1/pods"], &[], true);
     let half = &["v1/pods"][..];
     let looks = [(0, broken(answer(half, &[]), "/apis")), (30, broken(answer(half, &[]), "/apis"))];
-    assert_eq!(lived_through(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "said twice");
+    assert_eq!(run_passes(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "said twice");
 }
 
 /// Which monitors stop, and which types are doubted at the end, after the answers at these seconds. A stopped monitor
 /// does not start again. Watched types are known, and unknown after they stop.
-fn lived_through(runs: &[&str], looks: &[(u64, Discovery)]) -> (Vec<String>, Vec<String>) {
-    let (mut memory, start) = (Memory::default(), Clock::system().now());
+fn run_passes(runs: &[&str], looks: &[(u64, Discovery)]) -> (Vec<String>, Vec<String>) {
+    let (mut history, start) = (DiscoveryHistory::default(), Clock::system().now());
     let (mut runs, mut stopped) = (running(runs), Vec::new());
     let mut known: BTreeSet<Resource> = runs.keys().cloned().collect();
     for (at, answer) in looks {
-        let plan = plan(answer, &runs, &known, &mut memory, start + Duration::from_secs(*at));
-        assert!(plan.doubted.iter().all(|it| memory.lacked_since(it).is_some()), "after {at} s");
+        let plan = plan(answer, &runs, &known, &mut history, start + Duration::from_secs(*at));
+        assert!(plan.doubted.iter().all(|it| history.lacked_since(it).is_some()), "after {at} s");
         runs.retain(|it, _| !plan.stop.contains(it));
         known.retain(|it| !plan.unserved.contains(it));
         let is_served = |it: &Resource| answer.served.iter().any(|served| served.resource == *it);
         assert!(plan.stop.iter().all(|it| is_served(it) != plan.unserved.contains(it)), "after {at} s");
         stopped.extend(plan.stop);
     }
-    let doubted: Vec<Resource> = runs.into_keys().filter(|it| memory.lacked_since(it).is_some()).collect();
+    let doubted: Vec<Resource> = runs.into_keys().filter(|it| history.lacked_since(it).is_some()).collect();
     (paths(&stopped), paths(&doubted))
 }
 
 #[test]
-fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doubted_until_then() {
+fn a_missing_type_is_stopped_after_two_answers_half_a_minute_apart() {
     let thing = "a.io/v1/things";
     let with = || answer(&[thing, "v1/pods"], &[]);
     let without = || answer(&["v1/pods"], &[]);
-    let silent = || answer(&["v1/pods"], &["a.io/v1"]);
+    let unknown_groups = || answer(&["v1/pods"], &["a.io/v1"]);
     let half = || broken(answer(&["v1/pods"], &[]), "/apis");
     let no_answer = Discovery::default;
     // The answers, whether the type stops by the last of them, and whether it is doubted then.
@@ -117,28 +117,38 @@ fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doub
         ("it comes back", &[(0, without()), (30, with())], false, false),
         ("it comes back and goes", &[(0, without()), (10, with()), (30, without())], false, true),
         ("and goes for good", &[(0, without()), (10, with()), (30, without()), (60, without())], true, false),
-        ("its group fails in between", &[(0, without()), (15, silent()), (30, without())], false, true),
-        ("and then half a minute passes", &[(0, without()), (15, silent()), (45, without())], false, true),
-        ("and lacks it as long again", &[(15, silent()), (20, without()), (50, without())], true, false),
+        ("its group fails in between", &[(0, without()), (15, unknown_groups()), (30, without())], false, true),
+        ("and then half a minute passes", &[(0, without()), (15, unknown_groups()), (45, without())], false, true),
+        ("and lacks it as long again", &[(15, unknown_groups()), (20, without()), (50, without())], true, false),
         ("the answer is silent in between", &[(0, without()), (15, no_answer()), (30, without())], false, true),
         ("and for ever", &[(0, without()), (30, no_answer()), (600, no_answer())], false, false),
-        ("its group fails for days", &[(0, without()), (30, silent()), (172_800, silent())], false, false),
-        ("and is doubted anew when it tells", &[(0, without()), (30, silent()), (172_800, without())], false, true),
+        (
+            "its group fails for days",
+            &[(0, without()), (30, unknown_groups()), (172_800, unknown_groups())],
+            false,
+            false,
+        ),
+        (
+            "and is doubted anew when it tells",
+            &[(0, without()), (30, unknown_groups()), (172_800, without())],
+            false,
+            true,
+        ),
         ("its root is silent in between", &[(0, without()), (15, half()), (30, without())], false, true),
-        ("its group fails, then tells", &[(0, without()), (15, silent()), (20, with())], false, false),
+        ("its group fails, then tells", &[(0, without()), (15, unknown_groups()), (20, with())], false, false),
     ];
     for (name, looks, stops, is_doubted) in stories {
-        let (stopped, doubted) = lived_through(&[thing, "v1/pods"], looks);
+        let (stopped, doubted) = run_passes(&[thing, "v1/pods"], looks);
         let listed = |is_there: &bool| if *is_there { words(&[thing]) } else { Vec::new() };
         assert_eq!((stopped, doubted), (listed(stops), listed(is_doubted)), "{name}");
     }
 }
 
 #[test]
-fn whether_a_type_in_doubt_is_served_can_be_asked_for_but_not_of_most_types_at_once() {
+fn a_missing_type_can_be_confirmed_by_a_read_but_not_most_types_at_once() {
     let now = Clock::system().now();
     let doubted = |served: &[&str], runs: &[&str]| {
-        let plan = plan(&answer(served, &[]), &running(runs), &BTreeSet::new(), &mut Memory::default(), now);
+        let plan = plan(&answer(served, &[]), &running(runs), &BTreeSet::new(), &mut DiscoveryHistory::default(), now);
         paths(&plan.doubted)
     };
     assert_eq!(doubted(&["v1/pods"], &["a.io/v1/things", "v1/pods"]), ["a.io/v1/things"]);
@@ -149,7 +159,7 @@ fn whether_a_type_in_doubt_is_served_can_be_asked_for_but_not_of_most_types_at_o
 }
 
 #[test]
-fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() {
+fn a_failing_group_version_counts_as_unknown_until_its_types_are_known() {
     let whole = || answer(&["a.io/v1/things", "v1/pods"], &[]);
     let fails = || answer(&["v1/pods"], &["a.io/v1"]);
     let lacks = || answer(&["v1/pods"], &[]);
@@ -172,20 +182,20 @@ fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() 
         ("anew when it went and came", &[], &[(0, whole()), (30, lacks()), (60, fails())], Some(60)),
     ];
     for (name, runs, looks, since) in stories {
-        let (mut memory, mut runs, start) = (Memory::default(), running(runs), Clock::system().now());
+        let (mut history, mut runs, start) = (DiscoveryHistory::default(), running(runs), Clock::system().now());
         for (at, answer) in *looks {
-            let plan = plan(answer, &runs, &BTreeSet::new(), &mut memory, start + Duration::from_secs(*at));
+            let plan = plan(answer, &runs, &BTreeSet::new(), &mut history, start + Duration::from_secs(*at));
             runs.retain(|it, _| !plan.stop.contains(it));
         }
-        let silent: Vec<(&str, Instant)> = memory.silent().collect();
+        let unknown_groups: Vec<(&str, Instant)> = history.unknown_groups().collect();
         let wanted: Vec<(&str, Instant)> =
             since.iter().map(|it| ("a.io/v1", start + Duration::from_secs(*it))).collect();
-        assert_eq!(silent, wanted, "{name}");
+        assert_eq!(unknown_groups, wanted, "{name}");
     }
 }
 
 #[test]
-fn acceptance_gc_044_a_group_that_fails_keeps_what_has_synced_and_holds_up_no_other() {
+fn acceptance_gc_044_a_failing_group_keeps_its_synced_monitors_and_delays_no_other() {
     let partly = answer(&["b.io/v1/new", "v1/pods"], &["a.io/v1"]);
     let runs = &["a.io/v1/synced", "a.io/v1/unsynced?", "v1/pods"];
     check("one group fails", &partly, runs, &["b.io/v1/new"], &["a.io/v1/unsynced"], false);
@@ -209,7 +219,7 @@ fn acceptance_gc_045_what_cannot_be_deleted_listed_or_watched_is_not_monitored()
     check("others are", &discovery, &[], &["v1/pods"], &[], false);
     check("one that loses a verb", &discovery, &["v1/nodelete"], &["v1/pods"], &[], false);
     let looks = [(0, discovery.clone()), (30, discovery)];
-    assert_eq!(lived_through(&["v1/nodelete"], &looks).0, ["v1/nodelete"], "and does not get it back");
+    assert_eq!(run_passes(&["v1/nodelete"], &looks).0, ["v1/nodelete"], "and does not get it back");
 }
 
 #[test]
@@ -224,7 +234,7 @@ fn of_twelve(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_five_minutes() {
+fn an_answer_that_lacks_most_types_is_trusted_after_five_minutes() {
     let all = of_twelve(12);
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let runs = running(&all);
@@ -251,38 +261,38 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
         ("never by half an answer", &[(0, half(), 0), (301, half(), 0), (900, half(), 0)]),
     ];
     for (name, story) in stories {
-        let mut memory = Memory::default();
+        let mut history = DiscoveryHistory::default();
         for (at, answer, stops) in *story {
-            let plan = plan(answer, &runs, &known, &mut memory, start + secs(*at));
+            let plan = plan(answer, &runs, &known, &mut history, start + secs(*at));
             assert_eq!((plan.stop.len(), plan.start.len()), (*stops, 0), "{name}, after {at} s");
             assert_eq!(plan.unserved.len(), *stops, "{name}, after {at} s: kinds are believed as monitors are");
         }
     }
-    let (few, mut memory) = (running(&all[..9]), Memory::default());
-    plan(&whole(1), &few, &known, &mut memory, start);
-    let plan = plan(&whole(1), &few, &known, &mut memory, start + secs(30));
+    let (few, mut history) = (running(&all[..9]), DiscoveryHistory::default());
+    plan(&whole(1), &few, &known, &mut history, start);
+    let plan = plan(&whole(1), &few, &known, &mut history, start + secs(30));
     assert_eq!((plan.stop.len(), plan.fault), (8, None), "of few types most may go");
 }
 
 #[test]
-fn a_doubtful_answer_still_adds_types_and_is_told_in_numbers() {
+fn a_doubtful_answer_still_adds_types_and_its_fault_has_numbers() {
     let all = of_twelve(12);
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut news = all[..5].to_vec();
     news.extend(["b.io/v1/new", "a.io/v2/type11"]);
     let now = Clock::system().now();
-    let plan = plan(&answer(&news, &[]), &running(&all), &BTreeSet::new(), &mut Memory::default(), now);
+    let plan = plan(&answer(&news, &[]), &running(&all), &BTreeSet::new(), &mut DiscoveryHistory::default(), now);
     assert_eq!((paths(&plan.start), plan.stop.len()), (words(&["b.io/v1/new"]), 0));
     assert_eq!(plan.fault, Some(Fault::Doubtful { lacks: 7, of: 12 }));
 }
 
 #[test]
-fn a_type_that_is_known_and_not_watched_is_forgotten_by_the_same_rule() {
+fn a_known_unwatched_type_is_removed_by_the_same_rule() {
     let known: BTreeSet<Resource> = ["a.io/v1/things", "a.io/v2/things", "v1/pods"].map(resource).into();
-    let (mut memory, start) = (Memory::default(), Clock::system().now());
+    let (mut history, start) = (DiscoveryHistory::default(), Clock::system().now());
     let mut unserved = |answer: &Discovery, at: u64| {
         let runs = running(&["a.io/v2/things", "v1/pods"]);
-        let plan = plan(answer, &runs, &known, &mut memory, start + Duration::from_secs(at));
+        let plan = plan(answer, &runs, &known, &mut history, start + Duration::from_secs(at));
         assert!(plan.doubted.is_empty() && plan.stop.is_empty() && plan.fault.is_none(), "after {at} s");
         paths(&plan.unserved.into_iter().collect::<Vec<_>>())
     };

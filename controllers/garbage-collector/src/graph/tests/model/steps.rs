@@ -90,7 +90,7 @@ pub(super) enum Step {
     Restart {
         of: usize,
     },
-    LetGo {
+    FinalizersRemoved {
         uid: usize,
         at: i64,
     },
@@ -103,11 +103,11 @@ pub(super) enum Step {
         from: i64,
         owners: Vec<usize>,
     },
-    Lives {
+    LiveOwner {
         claim: Claim,
         namespace: &'static str,
     },
-    HoldsNoMore {
+    ReleaseOwners {
         uid: usize,
     },
     Take,
@@ -153,12 +153,12 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (claims(), spaces(), proptest::bool::weighted(0.2))
             .prop_map(|(claim, namespace, anywhere)| Step::Absent { claim, namespace, anywhere }),
         3 => (0..TYPES).prop_map(|of| Step::Restart { of }),
-        8 => (uid(), versions(2, 8)).prop_map(|(uid, at)| Step::LetGo { uid, at }),
+        8 => (uid(), versions(2, 8)).prop_map(|(uid, at)| Step::FinalizersRemoved { uid, at }),
         4 => (uid(), versions(5, 1)).prop_map(|(uid, than)| Step::AwaitNewer { uid, than }),
         4 => (uid(), versions(5, 1), prop::collection::vec(uid(), 1..4))
             .prop_map(|(uid, from, owners)| Step::Detached { uid, from, owners }),
-        4 => (claims(), spaces()).prop_map(|(claim, namespace)| Step::Lives { claim, namespace }),
-        6 => uid().prop_map(|uid| Step::HoldsNoMore { uid }),
+        4 => (claims(), spaces()).prop_map(|(claim, namespace)| Step::LiveOwner { claim, namespace }),
+        6 => uid().prop_map(|uid| Step::ReleaseOwners { uid }),
         4 => Just(Step::Take),
     ];
     prop::collection::vec(step, 1..80)

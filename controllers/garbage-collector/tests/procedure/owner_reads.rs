@@ -7,7 +7,7 @@ use test_cluster::{TestCluster, Verdict};
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
 /// Removes the object without an event: only a complete set shows it.
-fn ends_unseen(cluster: &TestCluster, resource: &str, name: &str) {
+fn delete_without_event(cluster: &TestCluster, resource: &str, name: &str) {
     cluster.freeze_watches(resource);
     cluster.remove(resource, "n", name);
     cluster.compact();
@@ -15,7 +15,7 @@ fn ends_unseen(cluster: &TestCluster, resource: &str, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_an_owner_lives_is_no_answer_to_those_who_came_after_the_question_was_sent() {
+async fn an_owner_found_alive_needs_another_read_for_later_passes() {
     let world = World::new();
     let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
     world.create("Pod", "first", &[owner(&map), owner(&rc)]);
@@ -24,7 +24,7 @@ async fn that_an_owner_lives_is_no_answer_to_those_who_came_after_the_question_w
     }
     let _manager = world.start().await;
     let mut is_late = true;
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
         late.then_some(Verdict::DelayAnswer(30 * SEC))
     });
@@ -32,47 +32,47 @@ async fn that_an_owner_lives_is_no_answer_to_those_who_came_after_the_question_w
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
     assert_eq!(world.lines(), ["get replicationcontrollers rc"]);
-    ends_unseen(&world.cluster, "replicationcontrollers", "rc");
+    delete_without_event(&world.cluster, "replicationcontrollers", "rc");
     pass(300 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
-    let asked = world.asked("get replicationcontrollers rc");
+    let asked = world.request_count("get replicationcontrollers rc");
     assert_eq!(asked, 2, "once more for all that came meanwhile: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_an_owner_waits_is_believed_no_more_when_it_is_shown_no_more() {
+async fn a_cached_waiting_state_is_invalid_when_the_owner_is_not_shown() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create_held("Pod", "held", &[blocking(&rc)]);
     let manager = world.start().await;
     // While the response is in flight, the owner is deleted, and a complete set does not contain it.
     let mut is_late = true;
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let late = line.starts_with("get") && std::mem::replace(&mut is_late, false);
         late.then_some(Verdict::DelayAnswer(10 * SEC))
     });
     world.delete("ReplicationController", "rc", Some(Foreground)).await;
     pass(SEC).await;
-    ends_unseen(&world.cluster, "replicationcontrollers", "rc");
+    delete_without_event(&world.cluster, "replicationcontrollers", "rc");
     pass(9 * SEC + 100 * MS).await;
     assert_eq!(world.lines(), ["get replicationcontrollers rc", "delete pods held"]);
     world.create("Pod", "late", &[blocking(&rc)]);
     pass(100 * MS).await;
     assert!(!world.has("pods", "late"));
-    assert_eq!(world.asked("get replicationcontrollers rc"), 2, "{:?}", world.lines());
+    assert_eq!(world.request_count("get replicationcontrollers rc"), 2, "{:?}", world.lines());
     let deletes = ["owner_waits", "owners_gone"]
-        .map(|it| manager.ours(&format!("deletes_total{{policy=\"Background\",reason=\"{it}\"}}")));
+        .map(|it| manager.own_metric(&format!("deletes_total{{policy=\"Background\",reason=\"{it}\"}}")));
     assert_eq!(deletes, [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_lost_its_finalizer_by_an_unheard_answer_was_orphaned_all_the_same() {
+async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
     // The next pass sees the old state of the owner.
     let mut is_lost = true;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
         lost.then(|| {
             cluster.freeze_watches("replicationcontrollers");
@@ -92,13 +92,13 @@ async fn an_owner_that_lost_its_finalizer_by_an_unheard_answer_was_orphaned_all_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was_orphaned_all_the_same() {
+async fn an_owner_is_orphaned_though_the_client_retried_its_patch() {
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
     // The write is stored, but the response asks the client to retry.
     let mut is_first = true;
-    world.spoil(move |line, cluster| {
+    world.fail_requests(move |line, cluster| {
         let first = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_first, false);
         first.then(|| {
             cluster.update("replicationcontrollers", "n", "rc", |it| {
@@ -109,7 +109,7 @@ async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was
     });
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    assert_eq!(world.asked("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
+    assert_eq!(world.request_count("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
     world.create("Pod", "late", &[owner(&rc)]);
     world.release("replicationcontrollers", "rc");
     pass(5 * SEC).await;
@@ -117,7 +117,7 @@ async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along() {
+async fn acceptance_gc_014_an_owner_with_both_finalizers_deletes_no_dependent() {
     let world = World::with_widgets();
     let finalizers = json!(["foregroundDeletion", "orphan"]);
     let widget = world.create_with(
@@ -129,22 +129,22 @@ async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along(
     reference["apiVersion"] = json!("example.com/v1beta1");
     world.create("ConfigMap", "child", &[reference]);
     // Orphaning is slow.
-    world.spoil(|line, _| (line == "patch configmaps child").then_some(Verdict::Delay(3 * SEC)));
+    world.fail_requests(|line, _| (line == "patch configmaps child").then_some(Verdict::Delay(3 * SEC)));
     let _manager = world.start().await;
     pass(30 * SEC).await;
-    assert!(world.asked("get widgets w") > 0, "{:?}", world.lines());
+    assert!(world.request_count("get widgets w") > 0, "{:?}", world.lines());
     assert!(world.has("configmaps", "child"), "{:?}", world.lines());
     assert!(world.owners("configmaps", "child").is_empty() && !world.has("Widget", "w"), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_a_watch_shows_during_a_question_is_kept_when_the_answer_says_that_the_owner_lives() {
+async fn a_deletion_observed_during_a_read_is_kept_though_the_response_shows_the_owner() {
     let world = World::new();
     let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
     world.create("Pod", "pod", &[owner(&map), owner(&rc)]);
     let _manager = world.start().await;
     let mut is_late = true;
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
         late.then_some(Verdict::DelayAnswer(10 * SEC))
     });
@@ -154,5 +154,5 @@ async fn a_deletion_that_a_watch_shows_during_a_question_is_kept_when_the_answer
     world.cluster.remove("replicationcontrollers", "n", "rc");
     pass(60 * SEC).await;
     assert!(!world.has("pods", "pod"), "{:?}", world.lines());
-    assert_eq!(world.asked("get replicationcontrollers rc"), 1, "{:?}", world.lines());
+    assert_eq!(world.request_count("get replicationcontrollers rc"), 1, "{:?}", world.lines());
 }

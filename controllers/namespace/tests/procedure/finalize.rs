@@ -20,7 +20,7 @@ async fn acceptance_namespace_001_an_active_namespace_queued_by_mistake_costs_on
     world.namespace("a");
     let active = world.cluster.get("namespaces", "", "a").unwrap();
     // The cache shows it terminating, the server does not.
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let body = active.clone();
         (line == GET).then_some(Verdict::Answer { status: 200, headers: Vec::new(), body })
     });
@@ -32,7 +32,7 @@ async fn acceptance_namespace_001_an_active_namespace_queued_by_mistake_costs_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_002_content_goes_at_once_but_the_namespace_not_before_five_seconds() {
+async fn acceptance_namespace_002_content_is_deleted_at_once_and_the_namespace_after_five_seconds() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
@@ -54,7 +54,7 @@ async fn acceptance_namespace_002_content_goes_at_once_but_the_namespace_not_bef
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_slips_in_during_the_delay_is_deleted_before_the_namespace_goes() {
+async fn content_created_during_the_delay_is_deleted_before_the_namespace() {
     let world = World::new();
     world.namespace("a");
     let _manager = world.start().await;
@@ -88,7 +88,7 @@ async fn the_delay_is_kept_however_far_our_clock_is_ahead_of_the_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_of_emptiness_is_taken_anew_when_the_namespace_had_to_wait() {
+async fn a_proof_of_emptiness_is_repeated_when_the_namespace_had_to_wait() {
     let world = World::new();
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
@@ -103,7 +103,7 @@ async fn a_proof_of_emptiness_is_taken_anew_when_the_namespace_had_to_wait() {
     world.release("secrets", "a", "held");
     let (cluster, left_behind) = (world.cluster.clone(), Arc::new(AtomicUsize::new(0)));
     let told = left_behind.clone();
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == FINALIZE {
             told.fetch_add(cluster.list("configmaps", "a").len(), Ordering::SeqCst);
         }
@@ -131,13 +131,13 @@ async fn a_namespace_that_waits_has_its_proofs_renewed_only_twice_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_of_a_namespace_that_is_done() {
+async fn the_log_of_a_deleted_namespace_has_its_numbers() {
     let world = World::new();
     world.namespace("a");
     (0..500).for_each(|number| world.config_map("a", &format!("x-{number}")));
     let _manager = world.start().await;
     // Our watch shows the deletion before the response arrives.
-    world.spoil(|line, _| (line == FINALIZE).then_some(Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| (line == FINALIZE).then_some(Verdict::DelayAnswer(SEC)));
     world.delete_namespace("a");
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
@@ -181,7 +181,7 @@ async fn acceptance_namespace_004_the_phase_is_written_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_005_an_empty_namespace_is_proved_empty_told_and_finalized() {
+async fn acceptance_namespace_005_an_empty_namespace_is_proved_empty_reported_and_finalized() {
     let world = World::new();
     world.namespace("a");
     let _manager = world.start().await;
@@ -220,12 +220,12 @@ async fn acceptance_namespace_006_only_our_own_entry_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_007_a_conflict_of_finalize_is_settled_on_the_fresh_object() {
+async fn acceptance_namespace_007_a_finalize_conflict_is_retried_on_the_fresh_object() {
     let world = World::new();
     world.namespace("a");
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == FINALIZE && std::mem::take(&mut first) {
             // Another client writes just before us.
             cluster.update("namespaces", "", "a", |it| it["metadata"]["annotations"] = json!({ "rival": "was here" }));
@@ -241,16 +241,16 @@ async fn acceptance_namespace_007_a_conflict_of_finalize_is_settled_on_the_fresh
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_without_end_are_bounded() {
+async fn repeated_conflicts_are_bounded() {
     let world = World::new();
     world.namespace("a");
     let _manager = world.start().await;
-    world.spoil(|line, _| if line == FINALIZE { conflict() } else { None });
+    world.fail_requests(|line, _| if line == FINALIZE { conflict() } else { None });
     world.delete_namespace("a");
     pass(65 * SEC).await;
     let attempts = world.lines("a").iter().filter(|it| *it == FINALIZE).count();
     assert!(attempts <= 80 && attempts % 5 == 0, "five at a time, with back-off in between: {attempts}");
-    world.spoil(|_, _| None);
+    world.fail_requests(|_, _| None);
     pass(60 * SEC).await;
     assert!(!world.exists("a"));
 }
@@ -261,7 +261,7 @@ async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalize
     world.namespace("a");
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line != FINALIZE || !std::mem::take(&mut first) {
             return None;
         }
@@ -293,7 +293,7 @@ async fn acceptance_namespace_023_a_namespace_that_is_gone_at_a_write_is_success
         world.namespace("a");
         let _manager = world.start().await;
         let cluster = world.cluster.clone();
-        world.spoil(move |line, _| {
+        world.fail_requests(move |line, _| {
             if line == gone {
                 cluster.remove("namespaces", "", "a");
                 return not_found();
@@ -312,12 +312,12 @@ async fn acceptance_namespace_023_a_namespace_that_is_gone_at_a_write_is_success
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_namespace_028_conditions_that_cannot_be_written_do_not_hold_the_namespace() {
+async fn acceptance_namespace_028_conditions_that_cannot_be_written_do_not_delay_the_namespace() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.spoil(|line, _| if line == STATUS { conflict() } else { None });
+    world.fail_requests(|line, _| if line == STATUS { conflict() } else { None });
     world.delete_namespace("a");
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
@@ -356,7 +356,7 @@ async fn acceptance_namespace_026_a_restarted_controller_finishes_what_terminate
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_comes_back_wakes_the_namespace() {
+async fn a_restored_spec_finalizer_enqueues_the_namespace() {
     let world = World::new();
     world.namespace("a");
     world.cluster.update("namespaces", "", "a", |it| it["metadata"]["finalizers"] = json!(["foreign/hold"]));
@@ -370,13 +370,13 @@ async fn an_entry_that_comes_back_wakes_the_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_is_overtaken_destroys_nothing_of_a_successor() {
+async fn a_stale_pass_deletes_nothing_of_a_successor() {
     let world = World::new();
     world.namespace("a");
     world.config_map("a", "old");
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(move |line, _| {
+    world.fail_requests(move |line, _| {
         let slow = line == "list configmaps *" && std::mem::take(&mut first);
         slow.then_some(Verdict::DelayAnswer(2 * SEC))
     });
@@ -399,7 +399,7 @@ async fn a_long_first_pass_does_not_prolong_the_delay() {
         world.namespace("a");
         world.config_map("a", "x");
         let _manager = world.start().await;
-        world.spoil(move |line, _| {
+        world.fail_requests(move |line, _| {
             (line == "deletecollection configmaps a").then_some(Verdict::DelayAnswer(pass_takes * SEC))
         });
         let start = world.clock.now();

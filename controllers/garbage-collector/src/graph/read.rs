@@ -4,7 +4,7 @@ use api::{Resource, Uid, Version};
 
 use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
-    node::{Known, Node, names},
+    node::{Node, NodeState, names},
 };
 use crate::evidence::Gone;
 
@@ -14,13 +14,13 @@ impl Graph {
     pub(crate) fn node(&self, item: &Item) -> Option<NodeView> {
         let node = self.nodes.get(self.nodes.find(item.uid())?)?;
         let below = node.below.as_deref();
-        let (coordinates, resource, meta) = match (item, &node.known) {
-            (Item::Observed(_), Known::Observed(observed)) => {
+        let (coordinates, resource, meta) = match (item, &node.state) {
+            (Item::Observed(_), NodeState::Observed(observed)) => {
                 let resource = self.monitors.get(&observed.by).map(|it| it.of.clone());
                 (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
             }
             // The claim that the item was queued with, even if the graph has another one by now.
-            (Item::Virtual(claim), Known::Claimed { .. } | Known::Unwatched { .. }) => {
+            (Item::Virtual(claim), NodeState::Claimed { .. } | NodeState::Unwatched { .. }) => {
                 (Coordinates::clone(claim), None, None)
             }
             _ => return None,
@@ -33,13 +33,13 @@ impl Graph {
             deleting: lifecycle.deleting,
             deleting_dependents: lifecycle.foreground,
             has_dependents: below.is_some(),
-            a_dependent_deletes_its_own: below.is_some_and(|it| it.deleting_dependents > 0),
+            has_waiting_dependent: below.is_some_and(|it| it.deleting_dependents > 0),
         })
     }
 
     /// All dependents of this owner, for orphaning.
     pub(crate) fn dependents(&self, owner: &Uid) -> Vec<Dependent> {
-        self.nodes_below(owner).filter_map(|it| self.dependent(it)).collect()
+        self.dependent_nodes(owner).filter_map(|it| self.dependent(it)).collect()
     }
 
     /// The dependents that block the deletion of this owner (blockOwnerDeletion), and whether each waits for its own
@@ -50,9 +50,10 @@ impl Graph {
         if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
             return Vec::new();
         }
-        let blocks = |it: &Node| it.observed().map_or_else(|| names(it.holds(), owner), |it| it.blocks(owner, id));
-        let blocking = self.nodes_below(owner).filter(|it| it.uid != *owner && blocks(it));
-        let item = |it: &Node| match it.looked_for() {
+        let blocks =
+            |it: &Node| it.observed().map_or_else(|| names(it.blocking_refs(), owner), |it| it.blocks(owner, id));
+        let blocking = self.dependent_nodes(owner).filter(|it| it.uid != *owner && blocks(it));
+        let item = |it: &Node| match it.lookup_coordinates() {
             Some(coordinates) => Item::Virtual(coordinates.clone()),
             None => Item::Observed(it.uid.clone()),
         };
@@ -61,8 +62,8 @@ impl Graph {
 
     /// The proof that the claimed object is gone, if the graph has it. The graph keeps it while a reference makes the
     /// claim.
-    pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
-        self.nodes.get(self.nodes.find(&claim.uid)?)?.absent()?.of(claim).cloned()
+    pub(crate) fn absence_proof(&self, claim: &Coordinates) -> Option<Gone> {
+        self.nodes.get(self.nodes.find(&claim.uid)?)?.proofs()?.get(claim).cloned()
     }
 
     /// True if a monitor shows the object.
@@ -73,14 +74,14 @@ impl Graph {
     /// True if this monitor has shown this state of an object, or if another one shows the object. Also true if the
     /// object is shown in a state newer than `whole`, the version of the last complete set or event: then a set that
     /// was cut off brought that state, and the next set may come from a server that lags.
-    pub(crate) fn is_shown_so(&self, by: MonitorId, uid: &Uid, version: &Version, whole: &Version) -> bool {
+    pub(crate) fn is_shown_at(&self, by: MonitorId, uid: &Uid, version: &Version, whole: &Version) -> bool {
         let known = self.nodes.find(uid).and_then(|id| self.nodes.get(id)?.observed());
         known.is_some_and(|it| it.by != by || it.version == *version || whole.is_older_than(&it.version))
     }
 
     /// True for an unwatched object that blocks an owner.
-    pub(crate) fn holds(&self, uid: &Uid) -> bool {
-        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())
+    pub(crate) fn is_unwatched_blocker(&self, uid: &Uid) -> bool {
+        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.blocking_refs().is_empty())
     }
 
     /// The objects that a monitor shows.
@@ -90,7 +91,7 @@ impl Graph {
     }
 
     /// The number of objects that a monitor shows.
-    pub(crate) fn held(&self, by: MonitorId) -> usize {
+    pub(crate) fn observed_count(&self, by: MonitorId) -> usize {
         self.monitors.get(&by).map_or(0, |it| it.members.len())
     }
 
@@ -102,8 +103,8 @@ impl Graph {
 
     /// The coordinates of an object, observed or claimed; `None` if it is gone.
     pub(super) fn coordinates(&self, node: &Node) -> Option<Coordinates> {
-        match &node.known {
-            Known::Observed(observed) => {
+        match &node.state {
+            NodeState::Observed(observed) => {
                 let type_name = &self.monitors.get(&observed.by)?.type_name;
                 Some(Coordinates {
                     kind: type_name.kind.clone(),
@@ -113,14 +114,14 @@ impl Graph {
                     uid: node.uid.clone(),
                 })
             }
-            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => {
+            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
                 Some(Coordinates::clone(coordinates))
             }
-            Known::Gone { .. } => None,
+            NodeState::Gone { .. } => None,
         }
     }
 
-    pub(super) fn nodes_below(&self, owner: &Uid) -> impl Iterator<Item = &Node> {
+    pub(super) fn dependent_nodes(&self, owner: &Uid) -> impl Iterator<Item = &Node> {
         let node = self.nodes.find(owner).and_then(|id| self.nodes.get(id));
         let below = node.and_then(|it| it.below.as_deref());
         below.into_iter().flat_map(|it| it.dependents.iter()).filter_map(|id| self.nodes.get(id))

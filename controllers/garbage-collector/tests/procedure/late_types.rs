@@ -5,7 +5,7 @@ use client::Propagation::{Background, Foreground, Orphan};
 use garbage_collector_controller::Options;
 use test_cluster::Verdict;
 
-use crate::world::{SEC, World, nobody, owner, pass};
+use crate::world::{SEC, World, missing_owner, owner, pass};
 
 /// The failure of the type of many owners.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +17,14 @@ enum Trouble {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
+async fn dependents_of_unresolvable_owners_delay_no_others() {
     for trouble in [Trouble::Unknown, Trouble::Unreadable, Trouble::NotServed, Trouble::NeverShown] {
         let world = World::with_widgets();
         for number in 0..1_500 {
             let widget = match trouble {
-                Trouble::Unknown => nobody_else("example.com/v9", number),
+                Trouble::Unknown => missing_widget("example.com/v9", number),
                 Trouble::NeverShown => owner(&world.create("Widget", &format!("w-{number}"), &[])),
-                _ => nobody_else("example.com/v1", number),
+                _ => missing_widget("example.com/v1", number),
             };
             world.create("ConfigMap", &format!("of-{number}"), &[widget]);
         }
@@ -48,7 +48,7 @@ async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(5 * SEC).await;
         assert!(!world.has("pods", "pod"), "{trouble:?}");
-        assert_eq!(world.asked("delete pods pod"), 2, "{trouble:?}");
+        assert_eq!(world.request_count("delete pods pod"), 2, "{trouble:?}");
         assert_eq!(world.names("configmaps").len(), 1_500, "{trouble:?}");
         let tries = manager.metric("workqueue_retries_total{name=\"garbage_collector_attempt_to_delete\"}");
         assert!((5_000..40_000).contains(&tries), "{trouble:?}: less and less often: {tries}");
@@ -56,14 +56,14 @@ async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
 }
 
 /// A reference to a widget that does not exist, or whose type is unknown.
-fn nobody_else(api_version: &str, number: u32) -> serde_json::Value {
-    let mut reference = nobody(api_version, "Widget", &format!("w-{number}"));
+fn missing_widget(api_version: &str, number: u32) -> serde_json::Value {
+    let mut reference = missing_owner(api_version, "Widget", &format!("w-{number}"));
     reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-{number:012}"));
     reference
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
+async fn a_type_with_hanging_reads_leaves_workers_to_other_types() {
     for one_owner in [false, true] {
         let world = World::with_widgets();
         let (rc, other) =
@@ -74,7 +74,7 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
             let owners = if one_owner {
                 vec![owner(&other), owner(&widget)]
             } else {
-                vec![nobody_else("example.com/v1", number)]
+                vec![missing_widget("example.com/v1", number)]
             };
             world.create("ConfigMap", &format!("of-{number}"), &owners);
         }
@@ -95,7 +95,7 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
         pass(3 * SEC).await;
         assert_eq!(world.names("pods"), [""; 0], "one owner: {one_owner}");
         // One read for each worker, then only as many as there are permits.
-        assert!(world.asked("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
+        assert!(world.request_count("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
         assert_eq!(world.names("configmaps").len(), 100, "one owner: {one_owner}");
         // The postponed items are not retried all the time either.
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
@@ -114,7 +114,7 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
+async fn many_types_with_hanging_reads_leave_workers_to_other_types() {
     let types = [("v1", "Secret", "secrets"), ("apps/v1", "ReplicaSet", "replicasets"), ("batch/v1", "Job", "jobs")];
     let types: Vec<_> = types
         .into_iter()
@@ -125,7 +125,7 @@ async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     for (api_version, kind, _) in &types {
         for _ in 0..60 {
             number += 1;
-            let mut owner = nobody_else(api_version, number);
+            let mut owner = missing_widget(api_version, number);
             owner["kind"] = serde_json::json!(kind);
             world.create("ConfigMap", &format!("of-{number}"), &[owner]);
         }
@@ -141,7 +141,7 @@ async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     let manager = world.start().await;
     for life in 0..3 {
         // Owners that are not known to exist are looked up, too.
-        let mut never = nobody_else("v1", 1_000 + life);
+        let mut never = missing_widget("v1", 1_000 + life);
         never["kind"] = serde_json::json!("ReplicationController");
         world.create("ConfigMap", "lost", &[never]);
         // At first, every type is allowed a moment for its response.
@@ -172,13 +172,13 @@ enum Write {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_whose_writes_hang_keeps_no_workers_from_the_others() {
+async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
     for write in [Write::Delete, Write::Detach, Write::Orphan, Write::Finish] {
         let world = World::with_widgets();
         let create_rc = |name: &str| owner(&world.create("ReplicationController", name, &[]));
         let lives = create_rc("lives");
         for number in 0..100 {
-            let mut gone = nobody_else("v1", number);
+            let mut gone = missing_widget("v1", number);
             gone["kind"] = serde_json::json!("ReplicationController");
             let owners = match write {
                 Write::Delete => vec![gone],
@@ -193,7 +193,7 @@ async fn a_type_whose_writes_hang_keeps_no_workers_from_the_others() {
             world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&pods_go));
         }
         world.create("Secret", "stays", &[pod_stays]);
-        world.spoil(|line, _| {
+        world.fail_requests(|line, _| {
             let hangs = line.starts_with("delete widgets") || line.starts_with("patch widgets");
             hangs.then_some(Verdict::Hang)
         });
@@ -212,7 +212,7 @@ async fn a_type_whose_writes_hang_keeps_no_workers_from_the_others() {
         assert_eq!(world.names("pods"), [""; 0], "{write:?}");
         assert!(!world.has("replicationcontrollers", "pod-stays"), "{write:?}: {:?}", world.lines());
         assert!(world.owners("secrets", "stays").is_empty(), "{write:?}");
-        let sent = world.asked("delete widgets") + world.asked("patch widgets");
+        let sent = world.request_count("delete widgets") + world.request_count("patch widgets");
         assert!((5..=25).contains(&sent), "{write:?}: {sent}");
         assert_eq!(world.names("widgets").len(), 100, "{write:?}");
         world.cluster.stop_intercepting();
@@ -233,7 +233,7 @@ async fn a_type_that_answers_late_is_collected_all_the_same() {
     let world = World::with_widgets();
     let rc = world.create("ReplicationController", "rc", &[]);
     (0..30).for_each(|it| drop(world.create("Widget", &format!("w-{it}"), &[owner(&rc)])));
-    world.spoil(|line, _| line.starts_with("delete widgets").then_some(Verdict::Delay(2 * SEC)));
+    world.fail_requests(|line, _| line.starts_with("delete widgets").then_some(Verdict::Delay(2 * SEC)));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(60 * SEC).await;
@@ -249,5 +249,5 @@ async fn the_wait_for_our_own_budget_makes_no_type_late() {
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(60 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
-    assert_eq!((world.asked("delete pods"), world.logged("A deletion was not answered").len()), (60, 0));
+    assert_eq!((world.request_count("delete pods"), world.logged("A deletion was not answered").len()), (60, 0));
 }

@@ -1,27 +1,27 @@
 use super::*;
 use crate::graph::fixture::*;
 
-fn told(world: &World, uid: &str, facts: &Facts) -> String {
-    why(&world.graph, &Uid::new(uid), facts)
+fn explained(world: &World, uid: &str, facts: &Facts) -> String {
+    explain(&world.graph, &Uid::new(uid), facts)
 }
 
 fn leading() -> Facts {
-    Facts { leads: true, ..Facts::default() }
+    Facts { is_leader: true, ..Facts::default() }
 }
 
-fn proved(owners: &[(&str, Proof)]) -> Facts {
+fn proved(owners: &[(&str, OwnerProof)]) -> Facts {
     let owners = owners.iter().map(|(uid, proof)| (Uid::new(uid), proof.clone())).collect();
     Facts { owners, ..leading() }
 }
 
 #[test]
-fn what_is_unknown_is_said_to_be() {
+fn an_unknown_uid_is_explained_as_unknown() {
     let want = "Nothing is known of uid a: no monitor shows it, and nothing that is shown names it as its owner.\n";
-    assert_eq!(told(&World::new(), "a", &leading()), want);
+    assert_eq!(explained(&World::new(), "a", &leading()), want);
 }
 
 #[test]
-fn everything_that_is_known_is_told_in_order() {
+fn all_known_facts_are_listed_in_order() {
     let mut world = World::new();
     world.set(object("web").uid("b").version(7).foreground());
     for name in ["p1", "p2", "p3", "p4", "p5", "p6"] {
@@ -49,11 +49,11 @@ Waiting: 3 attempts in a row failed, the last one as the server is busy.
 Waiting: not all dependents may be known, as these types have not synced: widgets.example.com, gadgets.example.com.
 Next: it goes when no dependent blocks it any more.
 ";
-    assert_eq!(told(&world, "b", &facts), want);
+    assert_eq!(explained(&world, "b", &facts), want);
 }
 
 #[test]
-fn an_owner_is_told_of_as_it_was_proved_or_else_as_it_is_seen() {
+fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
     let mut world = World::new();
     for name in ["lives", "gone"] {
         world.pod(object(name));
@@ -67,7 +67,7 @@ fn an_owner_is_told_of_as_it_was_proved_or_else_as_it_is_seen() {
     world.pod_deleted("gone");
     world.graph.stop_monitor(world.sets);
     let world = world.settled();
-    let seen = told(&world, "a", &leading());
+    let seen = explained(&world, "a", &leading());
     for line in [
         "Owner: v1/Pod lives, uid lives: observed, and not being deleted.\n",
         "Owner: v1/Pod gone, uid gone: it is shown no more, which is to be proved live.\n",
@@ -81,11 +81,11 @@ fn an_owner_is_told_of_as_it_was_proved_or_else_as_it_is_seen() {
         assert!(seen.contains(line), "{line}{seen}");
     }
     let facts = proved(&[
-        ("gone", Proof::Gone),
-        ("ends", Proof::Orphaned),
-        ("virtual", Proof::Unprovable("the server does not serve v9/Pod".into())),
+        ("gone", OwnerProof::Gone),
+        ("ends", OwnerProof::Orphaned),
+        ("virtual", OwnerProof::Unprovable("the server does not serve v9/Pod".into())),
     ]);
-    let proved = told(&world, "a", &facts);
+    let proved = explained(&world, "a", &facts);
     for line in [
         "uid gone: proved gone.\n",
         "uid ends: proved gone, and its dependents were to stay.\n",
@@ -96,7 +96,7 @@ fn an_owner_is_told_of_as_it_was_proved_or_else_as_it_is_seen() {
 }
 
 #[test]
-fn what_comes_next_is_said_of_every_state() {
+fn every_state_has_a_next_step() {
     let mut world = World::new();
     world.pod(object("lives"));
     world.pod(object("waits").foreground());
@@ -108,17 +108,17 @@ fn what_comes_next_is_said_of_every_state() {
     world.pod(object("left").owned_by([to("went")]));
     world.pod_deleted("went");
     let world = world.settled();
-    let held = Facts { held: Some("60 deletes in the last minute".into()), ..proved(&[("x", Proof::Gone)]) };
+    let held = Facts { held: Some("60 deletes in the last minute".into()), ..proved(&[("x", OwnerProof::Gone)]) };
     let cases = [
         ("lives", leading(), "nothing: it has no owner, so it stays"),
         ("owned", leading(), "nothing: its owners live, so it stays"),
         ("two", leading(), "it stays until each owner is proved gone"),
-        ("two", proved(&[("x", Proof::Gone)]), "it is deleted, as no owner of it stays"),
+        ("two", proved(&[("x", OwnerProof::Gone)]), "it is deleted, as no owner of it stays"),
         ("two", held, "it is deleted as soon as the breaker lets it"),
-        ("two", proved(&[("x", Proof::Orphaned)]), "it is deleted, as no owner of it stays"),
+        ("two", proved(&[("x", OwnerProof::Orphaned)]), "it is deleted, as no owner of it stays"),
         (
             "two",
-            proved(&[("x", Proof::Orphaned), ("waits", Proof::Orphaned)]),
+            proved(&[("x", OwnerProof::Orphaned), ("waits", OwnerProof::Orphaned)]),
             "it stays, as it was orphaned; references to those that are gone are taken off",
         ),
         ("waits", leading(), "the finalizer foregroundDeletion is taken off"),
@@ -128,19 +128,19 @@ fn what_comes_next_is_said_of_every_state() {
         ("x", leading(), "a live read tells whether it is there; what depends on it stays until that proves it gone"),
     ];
     for (uid, facts, next) in cases {
-        let text = told(&world, uid, &facts);
+        let text = explained(&world, uid, &facts);
         assert!(text.ends_with(&format!("Next: {next}.\n")), "{uid}: {text}");
     }
 }
 
 #[test]
-fn what_blocks_it_is_named_though_nobody_watches_it() {
+fn an_unwatched_blocking_dependent_is_named() {
     let mut world = World::new();
     world.pod(object("a").foreground());
     world.set(object("set").owned_by([blocking("a")]));
     world.pod(object("before").owned_by([to("a")]));
     world.graph.stop_monitor(world.sets);
-    let text = told(&world, "a", &leading());
+    let text = explained(&world, "a", &leading());
     let want = "\
 Dependents: 2, of which 1 block its deletion in the foreground.
 - [apps/v1/ReplicaSet, namespace: ns, name: set, uid: set], blocks, though its type is watched no more
@@ -150,11 +150,11 @@ Dependents: 2, of which 1 block its deletion in the foreground.
 }
 
 #[test]
-fn what_holds_it_back_is_told() {
+fn reasons_to_wait_are_listed() {
     let mut world = World::new();
     world.pod(object("a"));
     let facts = Facts { held: Some("60 deletes in the last minute".into()), failures: 2, ..Facts::default() };
-    let text = told(&world, "a", &facts);
+    let text = explained(&world, "a", &facts);
     let settled = "Waiting: 2 attempts in a row settled nothing: no watch shows it yet, or it changes all the time.\n";
     assert!(text.contains(settled), "{text}");
     assert!(text.contains("Waiting: this manager does not lead, so it writes nothing.\n"), "{text}");

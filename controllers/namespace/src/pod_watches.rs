@@ -16,67 +16,67 @@ use parking_lot::Mutex;
 use workqueue::Queue;
 
 /// The most namespaces with a watch of their own.
-const MOST_WATCHES: usize = 100;
+const MAX_WATCHES: usize = 100;
 /// The retry delay if the cache shows no pod though a list showed one: one of the two is stale.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const STALE_RETRY: Duration = Duration::from_secs(1);
 
 /// The namespaces that wait for their last pod.
-pub(crate) struct Wake {
+pub(crate) struct PodWatches {
     informers: Informers,
     queue: Queue<Atom>,
-    waiting: Arc<Mutex<BTreeMap<Atom, Source>>>,
+    waiting: Arc<Mutex<BTreeMap<Atom, PodSource>>>,
     /// True if our handler is registered with the pod informer.
-    listens: Mutex<bool>,
+    is_registered: Mutex<bool>,
 }
 
 /// Where the deletions of pods are observed.
-enum Source {
+enum PodSource {
     Cache,
     Watch {
         /// The watch closes when this is dropped.
-        _watch: Dynamic<Arc<Names>>,
+        _watch: Dynamic<Arc<PodNames>>,
     },
 }
 
-impl Wake {
+impl PodWatches {
     pub(crate) fn new(informers: Informers, queue: Queue<Atom>) -> Self {
-        Self { informers, queue, waiting: Arc::default(), listens: Mutex::new(false) }
+        Self { informers, queue, waiting: Arc::default(), is_registered: Mutex::new(false) }
     }
 
-    /// Enqueues `namespace`, which has pods, when the last of them is deleted. `is_there` is checked after the
+    /// Enqueues `namespace`, which has pods, when the last of them is deleted. `exists` is checked after the
     /// namespace was added: a deletion handler that ran before had no entry to remove.
-    pub(crate) fn on_last_pod(&self, namespace: &Atom, is_there: impl FnOnce() -> bool) {
+    pub(crate) fn enqueue_on_last_pod(&self, namespace: &Atom, exists: impl FnOnce() -> bool) {
         if self.waiting.lock().contains_key(namespace) {
             return;
         }
         match self.informers.existing::<Pod>() {
-            Some(pods) => self.ask_cache(&pods, namespace),
-            None => self.watch(namespace),
+            Some(pods) => self.use_cache(&pods, namespace),
+            None => self.open_watch(namespace),
         }
-        if !is_there() {
-            self.forget(namespace);
+        if !exists() {
+            self.remove(namespace);
         }
     }
 
     /// Removes a namespace from the waiting list.
-    pub(crate) fn forget(&self, namespace: &Atom) {
+    pub(crate) fn remove(&self, namespace: &Atom) {
         // The watch must not be dropped under the lock.
         let source = self.waiting.lock().remove(namespace);
         drop(source);
     }
 
-    fn ask_cache(&self, pods: &Informer<Pod>, namespace: &Atom) {
-        self.waiting.lock().insert(namespace.clone(), Source::Cache);
-        self.listen(pods);
+    fn use_cache(&self, pods: &Informer<Pod>, namespace: &Atom) {
+        self.waiting.lock().insert(namespace.clone(), PodSource::Cache);
+        self.register_handler(pods);
         // The last pod may have been deleted before the handler was registered.
-        if has_none(pods, namespace) {
-            self.queue.add_after(namespace.clone(), CATCH_UP);
+        if has_no_pods(pods, namespace) {
+            self.queue.add_after(namespace.clone(), STALE_RETRY);
         }
     }
 
     /// Registers one handler for pod deletions in all namespaces.
-    fn listen(&self, pods: &Informer<Pod>) {
-        if std::mem::replace(&mut *self.listens.lock(), true) {
+    fn register_handler(&self, pods: &Informer<Pod>) {
+        if std::mem::replace(&mut *self.is_registered.lock(), true) {
             return;
         }
         let (waiting, queue, store) = (self.waiting.clone(), self.queue.clone(), pods.store().clone());
@@ -93,30 +93,30 @@ impl Wake {
         let _ = pods.add_handler(crate::NAME, None, handler);
     }
 
-    fn watch(&self, namespace: &Atom) {
+    fn open_watch(&self, namespace: &Atom) {
         let mut waiting = self.waiting.lock();
-        if waiting.len() >= MOST_WATCHES {
+        if waiting.len() >= MAX_WATCHES {
             return;
         }
-        let names = Names { namespace: namespace.clone(), queue: self.queue.clone(), left: Mutex::default() };
+        let names = PodNames { namespace: namespace.clone(), queue: self.queue.clone(), remaining: Mutex::default() };
         let scope = Scope::Namespace(namespace.clone());
         let watch = self.informers.dynamic_into(Pod::resource(), scope, Arc::new(names));
-        waiting.insert(namespace.clone(), Source::Watch { _watch: watch });
+        waiting.insert(namespace.clone(), PodSource::Watch { _watch: watch });
     }
 }
 
-fn has_none(pods: &Informer<Pod>, namespace: &Atom) -> bool {
+fn has_no_pods(pods: &Informer<Pod>, namespace: &Atom) -> bool {
     pods.store().by_index(&PodIndex::Namespace(namespace.clone())).is_ok_and(|it| it.is_empty())
 }
 
 /// The names of the remaining pods of one namespace.
-struct Names {
+struct PodNames {
     namespace: Atom,
     queue: Queue<Atom>,
-    left: Mutex<BTreeSet<Box<str>>>,
+    remaining: Mutex<BTreeSet<Box<str>>>,
 }
 
-impl Sink for Names {
+impl Sink for PodNames {
     type Set = BTreeSet<Box<str>>;
 
     fn collect(&self, set: &mut Self::Set, pod: Meta) {
@@ -129,29 +129,29 @@ impl Sink for Names {
 
     fn replace(&self, set: Self::Set) {
         let is_empty = set.is_empty();
-        *self.left.lock() = set;
+        *self.remaining.lock() = set;
         if is_empty {
             self.queue.add(self.namespace.clone());
         }
     }
 
     fn apply(&self, batch: Vec<(Event, Meta)>) {
-        let mut left = self.left.lock();
+        let mut remaining = self.remaining.lock();
         for (event, pod) in batch {
             match event {
-                Event::Deleted => left.remove(&pod.name),
-                Event::Added | Event::Modified => left.insert(pod.name),
+                Event::Deleted => remaining.remove(&pod.name),
+                Event::Added | Event::Modified => remaining.insert(pod.name),
             };
         }
-        let is_empty = left.is_empty();
-        drop(left);
+        let is_empty = remaining.is_empty();
+        drop(remaining);
         if is_empty {
             self.queue.add(self.namespace.clone());
         }
     }
 
     fn held(&self) -> usize {
-        self.left.lock().len()
+        self.remaining.lock().len()
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_watched_who_went_while_he_began_to_wait() {
+    async fn a_namespace_deleted_while_it_begins_to_wait_is_not_watched() {
         let (scope, metrics) = (tasks::Scope::new(), Metrics::new());
         let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
         let cluster = TestCluster::new(clock.clone());
@@ -185,10 +185,10 @@ mod tests {
             spawner: scope.spawner(),
             rng_seed: 7,
         });
-        let wake = Wake::new(informers, Queue::new("namespace", crate::BACKOFF, clock, &metrics));
-        wake.on_last_pod(&Atom::from("waits"), || true);
-        wake.on_last_pod(&Atom::from("gone"), || false);
-        assert_eq!(wake.waiting.lock().keys().map(|it| &**it).collect::<Vec<_>>(), ["waits"]);
+        let watches = PodWatches::new(informers, Queue::new("namespace", crate::BACKOFF, clock, &metrics));
+        watches.enqueue_on_last_pod(&Atom::from("waits"), || true);
+        watches.enqueue_on_last_pod(&Atom::from("gone"), || false);
+        assert_eq!(watches.waiting.lock().keys().map(|it| &**it).collect::<Vec<_>>(), ["waits"]);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         let requests = cluster.requests();
         let watched: BTreeSet<_> = requests.iter().filter(|it| it.verb == "watch").map(|it| &*it.namespace).collect();

@@ -8,7 +8,7 @@ use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 const FIRST: &str = "c-29653080";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_036_a_name_that_is_taken_stops_that_time_alone() {
+async fn acceptance_cronjob_036_a_taken_name_prevents_only_that_time() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "concurrencyPolicy": "Forbid" }));
@@ -29,7 +29,7 @@ async fn acceptance_cronjob_036_a_name_that_is_taken_stops_that_time_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_037_a_quota_is_told_and_made_room_for() {
+async fn acceptance_cronjob_037_a_quota_error_is_reported_and_surplus_jobs_are_deleted_first() {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "successfulJobsHistoryLimit": 0 }));
@@ -38,13 +38,13 @@ async fn acceptance_cronjob_037_a_quota_is_told_and_made_room_for() {
     drop(manager);
     world.end(FIRST, "Complete");
     world.until("2026-05-19T10:01:00Z").await;
-    world.spoil(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "exceeded quota: q")));
+    world.fail_requests(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "exceeded quota: q")));
     world.calls();
     let _manager = world.start().await;
     assert_eq!(world.calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
     assert!(world.jobs().is_empty());
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
-    assert!(world.told("FailedCreate") > 1, "it is tried again");
+    assert!(world.event_count("FailedCreate") > 1, "it is tried again");
     assert!(world.events().iter().any(|it| it.ends_with("Warning FailedCreate Error creating job: exceeded quota: q")));
     world.cluster.stop_intercepting();
     world.until("2026-05-19T10:02:00Z").await;
@@ -52,11 +52,11 @@ async fn acceptance_cronjob_037_a_quota_is_told_and_made_room_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_often_it_failed_the_next_time_is_tried_when_it_comes() {
+async fn the_next_time_is_tried_in_time_after_many_failures() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.spoil(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "no")));
+    world.fail_requests(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "no")));
     // By then the back-off is longer than ten minutes.
     world.until("2026-05-19T11:00:30Z").await;
     world.cluster.stop_intercepting();
@@ -65,7 +65,7 @@ async fn however_often_it_failed_the_next_time_is_tried_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_038_in_a_namespace_that_goes_nothing_is_told_or_tried_again_and_again() {
+async fn acceptance_cronjob_038_in_a_terminating_namespace_nothing_is_reported_or_retried() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
@@ -83,12 +83,12 @@ async fn acceptance_cronjob_014_015_the_latest_of_missed_times_runs() {
         world.set_status("c", "lastScheduleTime", json!(missed));
         let _manager = world.start().await;
         assert_eq!(world.times(), ["2026-05-19T10:00:00Z"]);
-        assert_eq!(world.told("TooManyMissedTimes"), warned, "since {missed}");
+        assert_eq!(world.event_count("TooManyMissedTimes"), warned, "since {missed}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_017_a_time_that_is_too_late_is_told_once_and_the_next_one_runs() {
+async fn acceptance_cronjob_017_a_time_that_is_too_late_is_reported_once_and_the_next_one_runs() {
     let world = World::at("2026-05-19T10:00:30Z");
     world.cron_job("c", json!({ "startingDeadlineSeconds": 10, "schedule": "0 * * * *" }));
     world.set_status("c", "lastScheduleTime", json!("2026-05-19T08:00:00Z"));
@@ -119,11 +119,11 @@ async fn a_period_with_a_short_deadline_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_no_status_is_stored_the_history_keeps_its_limit() {
+async fn history_limits_hold_while_no_status_is_stored() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "successfulJobsHistoryLimit": 1 }));
-    world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
     let mut ended = Vec::new();
     for minute in 0..8 {
         world.until(&format!("2026-05-19T10:{minute:02}:30Z")).await;
@@ -141,7 +141,7 @@ async fn while_no_status_is_stored_the_history_keeps_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_decode_stops_itself_alone() {
+async fn an_undecodable_cron_job_stops_only_itself() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     for name in ["a", "b"] {
@@ -154,11 +154,11 @@ async fn one_that_does_not_decode_stops_itself_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_does_not_run_again_though_its_job_went_before_the_status_could_be_written() {
+async fn a_time_does_not_run_again_if_its_job_was_deleted_before_the_status_write() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.spoil(|line| line.starts_with("update cronjobs/status").then(|| Verdict::status(500, "", "no")));
+    world.fail_requests(|line| line.starts_with("update cronjobs/status").then(|| Verdict::status(500, "", "no")));
     world.until("2026-05-19T10:00:00Z").await;
     world.remove_job(FIRST);
     pass(SEC * 10).await;
@@ -170,7 +170,7 @@ async fn a_time_does_not_run_again_though_its_job_went_before_the_status_could_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_of_one_minute_are_each_told_before_the_next_begins() {
+async fn each_of_a_hundred_runs_is_in_the_status_before_the_next_starts() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     for number in 0..100 {
@@ -181,10 +181,10 @@ async fn a_hundred_of_one_minute_are_each_told_before_the_next_begins() {
     assert_eq!(world.jobs().len(), 100);
     let calls = world.calls();
     assert_eq!(calls.len(), 200, "a Job and a status each");
-    let mut untold = 0_usize;
+    let mut unrecorded = 0_usize;
     for call in &calls {
-        untold = if call == "create jobs" { untold + 1 } else { untold - 1 };
-        assert!(untold <= 5, "no worker begins a second one before it tells of the first: {calls:?}");
+        unrecorded = if call == "create jobs" { unrecorded + 1 } else { unrecorded - 1 };
+        assert!(unrecorded <= 5, "no worker begins a second one before it tells of the first: {calls:?}");
     }
     let statuses = world.cluster.list("cronjobs", "ns");
     let active = |it: &Value| it["status"]["active"].as_array().map_or(0, Vec::len);
@@ -192,12 +192,12 @@ async fn a_hundred_of_one_minute_are_each_told_before_the_next_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_cronjob_is_no_end_of_it() {
+async fn a_404_that_does_not_name_the_cron_job_is_no_proof() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
-    world.spoil(move |line| line.contains(" cronjobs").then(not_served));
+    world.fail_requests(move |line| line.contains(" cronjobs").then(not_served));
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST]);
     world.cluster.stop_intercepting();
@@ -207,12 +207,12 @@ async fn a_404_that_does_not_name_the_cronjob_is_no_end_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cronjob_of_which_there_is_news_after_it_was_said_to_be_gone_goes_on() {
+async fn a_cron_job_with_an_event_after_it_was_marked_gone_continues() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     // The server was restored from an older backup.
-    world.spoil(|line| {
+    world.fail_requests(|line| {
         let Verdict::Answer { status, headers, mut body } = Verdict::status(404, "NotFound", "not found") else {
             return None;
         };

@@ -13,7 +13,7 @@ use crate::graph::{Coordinates, Item};
 const MINUTE: Duration = Duration::from_secs(60);
 /// A waiting item retries after this at most, even if many items are ahead, because those may no longer need their
 /// slots.
-const LOOK_AGAIN: Duration = Duration::from_secs(600);
+const MAX_RETRY: Duration = Duration::from_secs(600);
 /// The number of waiting items that the log names.
 const EXAMPLES: usize = 3;
 
@@ -21,18 +21,18 @@ const EXAMPLES: usize = 3;
 ///
 /// A delete counts from before its request until a minute after its response. So at any time of execution within that
 /// interval, no minute of the server has too many.
-pub(crate) struct Breaker {
+pub(crate) struct DeleteLimiter {
     /// `None`: no limit.
     limit: Option<usize>,
     in_flight: usize,
     /// The times of the responses in the last minute.
-    answered: VecDeque<Instant>,
+    responses: VecDeque<Instant>,
     /// Items that wait for a slot, with their position numbers.
     held: HashMap<Item, u64>,
     /// The numbers of the items that compete for a slot now. The number of an item that could not be judged is removed
     /// until its next pass, so that others can use the slot.
-    line: BTreeSet<u64>,
-    numbers: u64,
+    contenders: BTreeSet<u64>,
+    last_number: u64,
     /// Names of some waiting items since the last report.
     examples: Vec<String>,
     reported: Option<Instant>,
@@ -45,77 +45,78 @@ pub(crate) struct Report {
     pub(crate) examples: Vec<String>,
 }
 
-impl Breaker {
+impl DeleteLimiter {
     /// Allows `limit` deletes a minute; zero means no limit.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit: usize::try_from(limit).ok().filter(|it| *it > 0),
             in_flight: 0,
-            answered: VecDeque::new(),
+            responses: VecDeque::new(),
             held: HashMap::new(),
-            line: BTreeSet::new(),
-            numbers: 0,
+            contenders: BTreeSet::new(),
+            last_number: 0,
             examples: Vec::new(),
             reported: None,
         }
     }
 
-    /// Takes a slot for this item, or returns when to retry. After a delete, [`Breaker::answered`] must be called.
+    /// Takes a slot for this item, or returns when to retry. After a delete, [`DeleteLimiter::record_response`] must be
+    /// called.
     /// Items that wait already come first, and an item that retries too early keeps its position.
     pub(crate) fn take(&mut self, item: &Item, named: &Coordinates, now: Instant) -> Result<(), Duration> {
         let Some(limit) = self.limit else { return Ok(()) };
-        while self.answered.front().is_some_and(|it| *it + MINUTE <= now) {
-            self.answered.pop_front();
+        while self.responses.front().is_some_and(|it| *it + MINUTE <= now) {
+            self.responses.pop_front();
         }
-        let free = limit.saturating_sub(self.in_flight + self.answered.len());
+        let free = limit.saturating_sub(self.in_flight + self.responses.len());
         let number = self.held.get(item).copied();
-        self.line.extend(number);
-        let others_first = if number.is_some() { 0 } else { self.line.len() };
+        self.contenders.extend(number);
+        let others_first = if number.is_some() { 0 } else { self.contenders.len() };
         if free > others_first {
-            self.forget(item);
+            self.remove(item);
             self.in_flight += 1;
             return Ok(());
         }
         let ahead = match number {
-            Some(number) => self.line.range(..number).count(),
-            None => self.line_up(item, named),
+            Some(number) => self.contenders.range(..number).count(),
+            None => self.add_waiting(item, named),
         };
-        Err(self.wait(limit, ahead.saturating_sub(free), now))
+        Err(self.retry_after(limit, ahead.saturating_sub(free), now))
     }
 
     /// Records the response of a delete that had a slot.
-    pub(crate) fn answered(&mut self, now: Instant) {
+    pub(crate) fn record_response(&mut self, now: Instant) {
         if self.limit.is_some() {
             self.in_flight = self.in_flight.saturating_sub(1);
-            self.answered.push_back(now);
+            self.responses.push_back(now);
         }
     }
 
     /// Frees a slot whose delete did not happen: it was not sent, or the server refused it.
-    pub(crate) fn not_done(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
     /// The item does not need a slot now. It keeps its position for later.
-    pub(crate) fn steps_aside(&mut self, item: &Item) {
+    pub(crate) fn suspend(&mut self, item: &Item) {
         if let Some(number) = self.held.get(item) {
-            self.line.remove(number);
+            self.contenders.remove(number);
         }
     }
 
     /// The item needs no slot any more, or not now: it loses its position.
-    pub(crate) fn forget(&mut self, item: &Item) {
+    pub(crate) fn remove(&mut self, item: &Item) {
         if let Some(number) = self.held.remove(item) {
-            self.line.remove(&number);
+            self.contenders.remove(&number);
         }
     }
 
     /// The number of items that wait for a slot.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn held_count(&self) -> usize {
         self.held.len()
     }
 
-    pub(crate) fn holds(&self, item: &Item) -> bool {
+    pub(crate) fn is_held(&self, item: &Item) -> bool {
         self.held.contains_key(item)
     }
 
@@ -130,11 +131,11 @@ impl Breaker {
     }
 
     /// Appends an item to the waiting list. Returns the number of items ahead of it.
-    fn line_up(&mut self, item: &Item, named: &Coordinates) -> usize {
-        let ahead = self.line.len();
-        self.numbers += 1;
-        self.held.insert(item.clone(), self.numbers);
-        self.line.insert(self.numbers);
+    fn add_waiting(&mut self, item: &Item, named: &Coordinates) -> usize {
+        let ahead = self.contenders.len();
+        self.last_number += 1;
+        self.held.insert(item.clone(), self.last_number);
+        self.contenders.insert(self.last_number);
         if self.examples.len() < EXAMPLES {
             self.examples.push(named.to_string());
         }
@@ -144,13 +145,13 @@ impl Breaker {
     /// The time until an item with `ahead` items before it gets a slot. Each item gets a time of its own, so that they
     /// do not all retry for the first slot. Slots of later rounds become free later by the duration of the requests, so
     /// such an item may have to retry once more.
-    fn wait(&self, limit: usize, ahead: usize, now: Instant) -> Duration {
+    fn retry_after(&self, limit: usize, ahead: usize, now: Instant) -> Duration {
         let (rounds, place) = (ahead / limit, ahead % limit);
         // The slots of requests in flight become free after all others.
-        let free_at = self.answered.get(place).map_or(now, |it| *it) + MINUTE;
+        let free_at = self.responses.get(place).map_or(now, |it| *it) + MINUTE;
         let rounds = MINUTE.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
-        let wait = free_at.saturating_duration_since(now).saturating_add(rounds);
-        wait.clamp(Duration::from_millis(1), LOOK_AGAIN)
+        let retry_after = free_at.saturating_duration_since(now).saturating_add(rounds);
+        retry_after.clamp(Duration::from_millis(1), MAX_RETRY)
     }
 }
 

@@ -7,12 +7,12 @@ use api::{Meta, OwnerRef, Resource, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Flags, Known, Lifecycle, Node, Observed},
+    node::{Flags, Lifecycle, Node, NodeState, Observed},
 };
 
 /// How an object is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ObjectState {
     /// A monitor shows it.
     Observed,
     /// It is known only from references.
@@ -27,7 +27,7 @@ pub(crate) enum Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Vertex {
     pub(crate) uid: Uid,
-    pub(crate) seen: Seen,
+    pub(crate) state: ObjectState,
     /// `None` if it is gone.
     pub(crate) coordinates: Option<Coordinates>,
     pub(crate) deleting: bool,
@@ -37,8 +37,8 @@ pub(crate) struct Vertex {
 
 /// All that is known of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Portrait {
-    pub(crate) seen: Seen,
+pub(crate) struct ObjectView {
+    pub(crate) state: ObjectState,
     pub(crate) coordinates: Option<Coordinates>,
     pub(crate) resource: Option<Resource>,
     pub(crate) meta: Option<Meta>,
@@ -64,11 +64,11 @@ impl Graph {
     }
 
     /// What is known of one object.
-    pub(crate) fn portrait(&self, uid: &Uid) -> Option<Portrait> {
+    pub(crate) fn view(&self, uid: &Uid) -> Option<ObjectView> {
         let node = self.nodes.get(self.nodes.find(uid)?)?;
         let Lifecycle { deleting, orphaning, foreground } = node.lifecycle();
-        Some(Portrait {
-            seen: seen(node),
+        Some(ObjectView {
+            state: object_state(node),
             coordinates: self.coordinates(node),
             resource: node.observed().and_then(|it| self.resource(it.by)).cloned(),
             meta: node.observed().map(|it| it.meta(uid, self.refs(it))),
@@ -77,7 +77,7 @@ impl Graph {
             deleting_dependents: foreground,
             dependents: node.below.as_deref().map_or(0, |it| it.dependents.len()),
             blocking: node.blocking() as usize,
-            is_due: node.due.has(Flags::IN_A_LINE),
+            is_due: node.due.has(Flags::LISTED),
         })
     }
 
@@ -102,7 +102,7 @@ impl Graph {
         let lifecycle = node.lifecycle();
         Vertex {
             uid: node.uid.clone(),
-            seen: seen(node),
+            state: object_state(node),
             coordinates: self.coordinates(node),
             deleting: lifecycle.deleting,
             deleting_dependents: lifecycle.foreground,
@@ -113,14 +113,14 @@ impl Graph {
 
 /// True if the node has owners or dependents.
 fn is_connected(node: &Node) -> bool {
-    node.is_needed() || node.observed().is_some_and(Observed::names_somebody)
+    node.is_needed() || node.observed().is_some_and(Observed::has_owner_refs)
 }
 
-fn seen(node: &Node) -> Seen {
-    match &node.known {
-        Known::Observed(_) => Seen::Observed,
-        Known::Claimed { .. } => Seen::Virtual,
-        Known::Unwatched { .. } => Seen::Unwatched,
-        Known::Gone { .. } => Seen::Gone,
+fn object_state(node: &Node) -> ObjectState {
+    match &node.state {
+        NodeState::Observed(_) => ObjectState::Observed,
+        NodeState::Claimed { .. } => ObjectState::Virtual,
+        NodeState::Unwatched { .. } => ObjectState::Unwatched,
+        NodeState::Gone { .. } => ObjectState::Gone,
     }
 }

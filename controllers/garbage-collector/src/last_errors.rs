@@ -9,7 +9,7 @@ use crate::graph::Item;
 
 /// Errors by attempt. The next successful pass removes an entry; every failed item is retried.
 #[derive(Default)]
-pub(crate) struct Failed {
+pub(crate) struct FailedAttempts {
     pub(crate) deletes: LastErrors<Item>,
     pub(crate) orphans: LastErrors<Uid>,
 }
@@ -25,17 +25,17 @@ impl<K> Default for LastErrors<K> {
 
 impl<K: Eq + Hash + Clone> LastErrors<K> {
     /// Records the result of a pass and returns it.
-    pub(crate) fn note<T, E: Error>(&self, key: &K, ended: Result<T, E>) -> Result<T, E> {
+    pub(crate) fn record<T, E: Error>(&self, key: &K, result: Result<T, E>) -> Result<T, E> {
         let mut last = self.0.lock();
-        match &ended {
+        match &result {
             Ok(_) => drop(last.remove(key)),
             Err(err) => drop(last.insert(key.clone(), runner::error_chain(err))),
         }
         drop(last);
-        ended
+        result
     }
 
-    pub(crate) fn of(&self, key: &K) -> Option<String> {
+    pub(crate) fn get(&self, key: &K) -> Option<String> {
         self.0.lock().get(key).cloned()
     }
 }

@@ -16,62 +16,62 @@ use parking_lot::Mutex;
 const SAFETY_DELAY: Duration = Duration::from_secs(5);
 /// A proof older than this does not count for the removal of the finalizer: an API group may have been unavailable, or
 /// the watch of an API server very late.
-const PROOF: Duration = Duration::from_secs(30);
+const PROOF_VALID_FOR: Duration = Duration::from_secs(30);
 /// Each slow pass in a row lengthens the pause after it by this, up to the longest back-off.
-const REST: Duration = Duration::from_secs(15);
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const PAUSE_STEP: Duration = Duration::from_secs(15);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Namespaces deleted within this time begin together, so that one proof serves them all.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_WINDOW: Duration = Duration::from_secs(1);
 
 /// The namespaces of the initial list are reported within this time of each other. A new leader begins with all of them
 /// at once.
-const SET: Duration = Duration::from_millis(100);
+const INITIAL_LIST_WINDOW: Duration = Duration::from_millis(100);
 
 /// How a terminating namespace was first observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum FirstObserved {
     /// It was in the initial list.
-    Present,
+    InInitialList,
     /// It was deleted while we watched.
-    News,
+    DuringWatch,
 }
 
 /// The terminating namespaces.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Inner>);
+pub(crate) struct TerminatingNamespaces(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    namespaces: BTreeMap<Uid, Terminating>,
+    namespaces: BTreeMap<Uid, NamespaceState>,
     /// The latest beginning that was given to a namespace.
     last_begin: Option<Instant>,
     /// The schedule of the last initial list.
-    set: Option<Schedule>,
+    initial_list: Option<Schedule>,
 }
 
-struct Terminating {
+struct NamespaceState {
     schedule: Schedule,
     /// Kinds whose deletion was requested. They are listed before the next deletion request.
-    asked: BTreeSet<Resource>,
+    delete_requested: BTreeSet<Resource>,
     /// Kinds that were empty in a list that was sent at this time.
-    emptied: BTreeMap<Resource, Instant>,
+    empty_at: BTreeMap<Resource, Instant>,
     /// How the last request for each kind went.
-    turns: BTreeMap<Resource, Turn>,
+    requests: BTreeMap<Resource, KindRequest>,
     passes: u32,
-    slow: Option<Slow>,
+    slow: Option<SlowPasses>,
 }
 
-impl Terminating {
+impl NamespaceState {
     fn new(schedule: Schedule) -> Self {
-        let (asked, emptied, turns) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        Self { schedule, asked, emptied, turns, passes: 0, slow: None }
+        let (delete_requested, empty_at, requests) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { schedule, delete_requested, empty_at, requests, passes: 0, slow: None }
     }
 }
 
 /// How the last request for a kind went. The next pass uses this order: kinds that were late come last, and the oldest
 /// comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct KindRequest {
     /// The response came too late.
     pub(crate) late: bool,
     pub(crate) begun: Instant,
@@ -89,12 +89,12 @@ pub(crate) enum PassEnd {
 
 /// The passes that were not in time, since the last one that was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slow {
+pub(crate) struct SlowPasses {
     passes: u32,
     /// How many of them were cut.
     pub(crate) cut: u32,
     /// The next pass must not begin earlier.
-    pub(crate) rests_until: Instant,
+    pub(crate) paused_until: Instant,
 }
 
 /// When the steps for a namespace may begin.
@@ -118,49 +118,49 @@ impl Schedule {
         if self.is_early(now) {
             return self.begin;
         }
-        now.checked_sub(PROOF).map_or(self.ready, |oldest| oldest.max(self.ready))
+        now.checked_sub(PROOF_VALID_FOR).map_or(self.ready, |oldest| oldest.max(self.ready))
     }
 }
 
 /// What is logged of a namespace whose sync is complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Story {
+pub(crate) struct Summary {
     /// The number of passes.
     pub(crate) passes: u32,
     /// The number of kinds that had to be deleted.
     pub(crate) kinds: usize,
 }
 
-impl Memory {
+impl TerminatingNamespaces {
     /// Records that a namespace terminates. Only the first call for a uid counts.
-    pub(crate) fn observe(&self, uid: &Uid, sight: Sight, now: Instant) {
+    pub(crate) fn observe(&self, uid: &Uid, first_observed: FirstObserved, now: Instant) {
         let mut inner = self.0.lock();
         if inner.namespaces.contains_key(uid) {
             return;
         }
-        let schedule = match sight {
-            Sight::Present => of_a_set(inner.set, now),
-            Sight::News => {
-                let begin = gather(inner.last_begin, now);
+        let schedule = match first_observed {
+            FirstObserved::InInitialList => initial_list_schedule(inner.initial_list, now),
+            FirstObserved::DuringWatch => {
+                let begin = batched_begin(inner.last_begin, now);
                 Schedule { begin, ready: begin + SAFETY_DELAY }
             }
         };
-        match sight {
-            Sight::Present => inner.set = Some(schedule),
-            Sight::News => inner.last_begin = Some(schedule.begin),
+        match first_observed {
+            FirstObserved::InInitialList => inner.initial_list = Some(schedule),
+            FirstObserved::DuringWatch => inner.last_begin = Some(schedule.begin),
         }
-        inner.namespaces.insert(uid.clone(), Terminating::new(schedule));
+        inner.namespaces.insert(uid.clone(), NamespaceState::new(schedule));
     }
 
     /// Removes a deleted namespace. True if no other remains.
-    pub(crate) fn forget(&self, uid: &Uid) -> bool {
+    pub(crate) fn remove(&self, uid: &Uid) -> bool {
         let mut inner = self.0.lock();
         inner.namespaces.remove(uid).is_some() && inner.namespaces.is_empty()
     }
 
     /// True until the namespace was observed deleted. It must be checked before each deletion by name: a new namespace
     /// of the same name must not lose its objects.
-    pub(crate) fn holds(&self, uid: &Uid) -> bool {
+    pub(crate) fn contains(&self, uid: &Uid) -> bool {
         self.0.lock().namespaces.contains_key(uid)
     }
 
@@ -175,79 +175,81 @@ impl Memory {
     }
 
     /// The record of a namespace whose last pass was not in time; `None` for any other.
-    pub(crate) fn slow(&self, uid: &Uid) -> Option<Slow> {
+    pub(crate) fn slow_passes(&self, uid: &Uid) -> Option<SlowPasses> {
         self.0.lock().namespaces.get(uid)?.slow
     }
 
     /// True if the deletion of this kind was requested before.
-    pub(crate) fn has_asked(&self, uid: &Uid, kind: &Resource) -> bool {
-        self.0.lock().namespaces.get(uid).is_some_and(|it| it.asked.contains(kind))
+    pub(crate) fn has_requested_delete(&self, uid: &Uid, kind: &Resource) -> bool {
+        self.0.lock().namespaces.get(uid).is_some_and(|it| it.delete_requested.contains(kind))
     }
 
     /// True if a list that was sent at `since` or later showed no object of this kind.
     pub(crate) fn is_empty_since(&self, uid: &Uid, kind: &Resource, since: Instant) -> bool {
         let inner = self.0.lock();
-        let emptied = inner.namespaces.get(uid).and_then(|it| it.emptied.get(kind));
-        emptied.is_some_and(|at| *at >= since)
+        let empty_at = inner.namespaces.get(uid).and_then(|it| it.empty_at.get(kind));
+        empty_at.is_some_and(|at| *at >= since)
     }
 
     /// How the last request for this kind went.
-    pub(crate) fn last_turn(&self, uid: &Uid, kind: &Resource) -> Option<Turn> {
-        self.0.lock().namespaces.get(uid).and_then(|it| it.turns.get(kind).copied())
+    pub(crate) fn last_request(&self, uid: &Uid, kind: &Resource) -> Option<KindRequest> {
+        self.0.lock().namespaces.get(uid).and_then(|it| it.requests.get(kind).copied())
     }
 
     /// The summary for the log.
-    pub(crate) fn story(&self, uid: &Uid) -> Story {
+    pub(crate) fn summary(&self, uid: &Uid) -> Summary {
         let inner = self.0.lock();
-        let story = inner.namespaces.get(uid).map(|it| Story { passes: it.passes, kinds: it.asked.len() });
-        story.unwrap_or_default()
+        let summary =
+            inner.namespaces.get(uid).map(|it| Summary { passes: it.passes, kinds: it.delete_requested.len() });
+        summary.unwrap_or_default()
     }
 
     /// Counts the start of a pass.
-    pub(crate) fn begins_pass(&self, uid: &Uid) {
-        self.with(uid, |it| it.passes += 1);
+    pub(crate) fn begin_pass(&self, uid: &Uid) {
+        self.update(uid, |it| it.passes += 1);
     }
 
     /// Records how a pass ended `now`.
     pub(crate) fn end_pass(&self, uid: &Uid, end: PassEnd, now: Instant) {
-        self.with(uid, |it| {
+        self.update(uid, |it| {
             let (passes, cut) = it.slow.map_or((0, 0), |it| (it.passes, it.cut));
             let (passes, cut) = (passes.saturating_add(1), cut.saturating_add(u32::from(end == PassEnd::Cut)));
-            it.slow = (end != PassEnd::InTime).then(|| Slow { passes, cut, rests_until: now + rest(passes) });
+            it.slow =
+                (end != PassEnd::InTime).then(|| SlowPasses { passes, cut, paused_until: now + pause_after(passes) });
         });
     }
 
     /// Records that the deletion of this kind was requested.
-    pub(crate) fn asks(&self, uid: &Uid, kind: &Resource) {
-        self.with(uid, |it| {
-            it.asked.insert(kind.clone());
+    pub(crate) fn record_delete_request(&self, uid: &Uid, kind: &Resource) {
+        self.update(uid, |it| {
+            it.delete_requested.insert(kind.clone());
         });
     }
 
     /// Records that a list sent at `at` showed no object of this kind.
-    pub(crate) fn shows_empty(&self, uid: &Uid, kind: &Resource, at: Instant) {
-        self.with(uid, |it| {
-            it.emptied.insert(kind.clone(), at);
+    pub(crate) fn record_empty(&self, uid: &Uid, kind: &Resource, at: Instant) {
+        self.update(uid, |it| {
+            it.empty_at.insert(kind.clone(), at);
         });
     }
 
     /// Records how the request for this kind went.
-    pub(crate) fn record_turn(&self, uid: &Uid, kind: &Resource, turn: Turn) {
-        self.with(uid, |it| {
-            it.turns.insert(kind.clone(), turn);
+    pub(crate) fn record_request(&self, uid: &Uid, kind: &Resource, request: KindRequest) {
+        self.update(uid, |it| {
+            it.requests.insert(kind.clone(), request);
         });
     }
 
     /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
     pub(crate) fn retain_kinds(&self, uid: &Uid, served: &BTreeSet<&Resource>) {
-        self.with(uid, |it| {
-            it.asked.retain(|kind| served.contains(kind));
-            it.emptied.retain(|kind, _| served.contains(kind));
-            it.turns.retain(|kind, _| served.contains(kind));
+        self.update(uid, |it| {
+            it.delete_requested.retain(|kind| served.contains(kind));
+            it.empty_at.retain(|kind, _| served.contains(kind));
+            it.requests.retain(|kind, _| served.contains(kind));
         });
     }
 
-    fn with(&self, uid: &Uid, change: impl FnOnce(&mut Terminating)) {
+    fn update(&self, uid: &Uid, change: impl FnOnce(&mut NamespaceState)) {
         if let Some(terminating) = self.0.lock().namespaces.get_mut(uid) {
             change(terminating);
         }
@@ -255,26 +257,26 @@ impl Memory {
 }
 
 /// The first of many deletions begins at once. Those of the following second begin together at its end.
-fn gather(last_begin: Option<Instant>, now: Instant) -> Instant {
+fn batched_begin(last_begin: Option<Instant>, now: Instant) -> Instant {
     match last_begin {
         Some(last) if last >= now => last,
-        Some(last) if last + GATHER > now => last + GATHER,
+        Some(last) if last + BATCH_WINDOW > now => last + BATCH_WINDOW,
         _ => now,
     }
 }
 
 /// All namespaces of an initial list begin at once and may be finalized together, each only after its delay.
-fn of_a_set(set: Option<Schedule>, now: Instant) -> Schedule {
-    match set {
-        Some(set) if now < set.begin + SET => set,
-        _ => Schedule { begin: now, ready: now + SET + SAFETY_DELAY },
+fn initial_list_schedule(initial_list: Option<Schedule>, now: Instant) -> Schedule {
+    match initial_list {
+        Some(initial_list) if now < initial_list.begin + INITIAL_LIST_WINDOW => initial_list,
+        _ => Schedule { begin: now, ready: now + INITIAL_LIST_WINDOW + SAFETY_DELAY },
     }
 }
 
 /// The pause after this many slow passes in a row. The back-off of the queue alone is not enough: if another event
 /// enqueues the namespace once, its retry becomes due during that long pass and follows it at once, again and again.
-fn rest(passes: u32) -> Duration {
-    REST.saturating_mul(passes).min(LONGEST_REST)
+fn pause_after(passes: u32) -> Duration {
+    PAUSE_STEP.saturating_mul(passes).min(MAX_PAUSE)
 }
 
 #[cfg(test)]
@@ -292,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn one_namespace_begins_at_once_and_may_go_after_the_safety_delay() {
-        let (memory, now) = (Memory::default(), Clock::system().now());
-        memory.observe(&uid(1), Sight::News, now);
-        assert_eq!(memory.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
-        memory.observe(&uid(1), Sight::News, now + SEC);
-        assert_eq!(memory.schedule(&uid(1)).unwrap().begin, now, "only the first sight counts");
-        assert_eq!(memory.schedule(&uid(2)), None);
+    fn one_namespace_begins_at_once_and_may_be_finalized_after_the_safety_delay() {
+        let (terminating, now) = (TerminatingNamespaces::default(), Clock::system().now());
+        terminating.observe(&uid(1), FirstObserved::DuringWatch, now);
+        assert_eq!(terminating.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
+        terminating.observe(&uid(1), FirstObserved::DuringWatch, now + SEC);
+        assert_eq!(terminating.schedule(&uid(1)).unwrap().begin, now, "only the first sight counts");
+        assert_eq!(terminating.schedule(&uid(2)), None);
     }
 
     #[test]
-    fn proofs_count_from_the_beginning_then_from_the_end_of_the_delay_then_for_half_a_minute() {
+    fn proofs_count_from_the_begin_then_from_the_end_of_the_delay_then_for_half_a_minute() {
         let begin = Clock::system().now() + 1000 * SEC;
         let schedule = Schedule { begin, ready: begin + 5 * SEC };
         let cases = [
@@ -320,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_begins_together_once_a_second() {
+    fn many_deletions_begin_together_once_a_second() {
         let start = Clock::system().now();
-        let memory = Memory::default();
+        let terminating = TerminatingNamespaces::default();
         let begins: Vec<u128> = (0..300)
             .map(|number| {
-                memory.observe(&uid(number), Sight::News, start + number * 10 * MS);
-                let begin = memory.schedule(&uid(number)).unwrap().begin;
+                terminating.observe(&uid(number), FirstObserved::DuringWatch, start + number * 10 * MS);
+                let begin = terminating.schedule(&uid(number)).unwrap().begin;
                 assert!(begin >= start + number * 10 * MS, "nobody begins before it was seen");
                 begin.duration_since(start).as_millis()
             })
@@ -334,33 +336,33 @@ mod tests {
         let distinct: BTreeSet<u128> = begins.into_iter().collect();
         assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
         let later = start + 10 * SEC;
-        memory.observe(&uid(1000), Sight::News, later);
-        assert_eq!(memory.schedule(&uid(1000)).unwrap().begin, later);
+        terminating.observe(&uid(1000), FirstObserved::DuringWatch, later);
+        assert_eq!(terminating.schedule(&uid(1000)).unwrap().begin, later);
     }
 
     #[test]
-    fn a_first_set_begins_at_once_and_keeps_the_delay_for_each() {
-        let (memory, start) = (Memory::default(), Clock::system().now());
+    fn an_initial_list_begins_at_once_with_the_delay_for_each() {
+        let (terminating, start) = (TerminatingNamespaces::default(), Clock::system().now());
         for number in 0..99 {
             let seen = start + number * MS;
-            memory.observe(&uid(number), Sight::Present, seen);
-            let schedule = memory.schedule(&uid(number)).unwrap();
+            terminating.observe(&uid(number), FirstObserved::InInitialList, seen);
+            let schedule = terminating.schedule(&uid(number)).unwrap();
             assert_eq!(schedule.begin, start, "{number}");
             assert!(schedule.ready >= seen + SAFETY_DELAY, "{number}");
-            assert_eq!(schedule.ready, start + SET + SAFETY_DELAY, "one proof serves them all");
+            assert_eq!(schedule.ready, start + INITIAL_LIST_WINDOW + SAFETY_DELAY, "one proof serves them all");
         }
         let later = start + 200 * MS;
-        memory.observe(&uid(1000), Sight::Present, later);
-        memory.observe(&uid(1001), Sight::News, later);
+        terminating.observe(&uid(1000), FirstObserved::InInitialList, later);
+        terminating.observe(&uid(1001), FirstObserved::DuringWatch, later);
         for number in [1000, 1001] {
-            assert_eq!(memory.schedule(&uid(number)).unwrap().begin, later, "{number}: news gathers by itself");
+            assert_eq!(terminating.schedule(&uid(number)).unwrap().begin, later, "{number}: news gathers by itself");
         }
     }
 
     #[test]
-    fn a_slow_namespace_rests_longer_each_time_until_it_is_slow_no_more() {
-        let (memory, now) = (Memory::default(), Clock::system().now());
-        memory.observe(&uid(1), Sight::News, now);
+    fn a_slow_namespace_pauses_longer_each_time_until_it_is_in_time() {
+        let (terminating, now) = (TerminatingNamespaces::default(), Clock::system().now());
+        terminating.observe(&uid(1), FirstObserved::DuringWatch, now);
         for (end, want) in [
             (PassEnd::InTime, None),
             (PassEnd::Cut, Some((15, 1))),
@@ -371,52 +373,54 @@ mod tests {
             (PassEnd::InTime, None),
             (PassEnd::Slow, Some((15, 0))),
         ] {
-            memory.end_pass(&uid(1), end, now);
-            let slow = memory.slow(&uid(1)).map(|it| (it.rests_until, it.cut));
+            terminating.end_pass(&uid(1), end, now);
+            let slow = terminating.slow_passes(&uid(1)).map(|it| (it.paused_until, it.cut));
             assert_eq!(slow, want.map(|(secs, cut)| (now + secs * SEC, cut)));
         }
     }
 
     #[test]
-    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
-        let (memory, now) = (Memory::default(), Clock::system().now());
+    fn unserved_kinds_are_removed() {
+        let (terminating, now) = (TerminatingNamespaces::default(), Clock::system().now());
         let kinds = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
-        memory.observe(&uid(1), Sight::News, now);
+        terminating.observe(&uid(1), FirstObserved::DuringWatch, now);
         for kind in &kinds {
-            memory.asks(&uid(1), kind);
-            memory.shows_empty(&uid(1), kind, now);
-            memory.record_turn(&uid(1), kind, Turn { late: true, begun: now });
+            terminating.record_delete_request(&uid(1), kind);
+            terminating.record_empty(&uid(1), kind, now);
+            terminating.record_request(&uid(1), kind, KindRequest { late: true, begun: now });
         }
-        memory.retain_kinds(&uid(1), &BTreeSet::from([&kinds[0]]));
+        terminating.retain_kinds(&uid(1), &BTreeSet::from([&kinds[0]]));
         for (kind, want) in kinds.iter().zip([true, false]) {
             let known = [
-                memory.has_asked(&uid(1), kind),
-                memory.is_empty_since(&uid(1), kind, now),
-                memory.last_turn(&uid(1), kind).is_some(),
+                terminating.has_requested_delete(&uid(1), kind),
+                terminating.is_empty_since(&uid(1), kind, now),
+                terminating.last_request(&uid(1), kind).is_some(),
             ];
             assert_eq!(known, [want; 3], "{kind}");
         }
     }
 
     #[test]
-    fn nothing_is_remembered_of_what_is_gone() {
-        let (memory, now) = (Memory::default(), Clock::system().now());
+    fn deleted_namespaces_are_removed() {
+        let (terminating, now) = (TerminatingNamespaces::default(), Clock::system().now());
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
-        memory.observe(&uid(1), Sight::News, now);
-        memory.observe(&uid(2), Sight::News, now);
-        memory.asks(&uid(1), &pods);
-        memory.shows_empty(&uid(1), &pods, now);
-        memory.end_pass(&uid(1), PassEnd::Slow, now);
-        memory.record_turn(&uid(1), &pods, Turn { late: true, begun: now });
-        assert!(memory.has_asked(&uid(1), &pods) && memory.slow(&uid(1)).is_some());
-        assert_eq!(memory.last_turn(&uid(1), &pods), Some(Turn { late: true, begun: now }));
-        assert!(memory.is_empty_since(&uid(1), &pods, now) && !memory.is_empty_since(&uid(1), &pods, now + MS));
+        terminating.observe(&uid(1), FirstObserved::DuringWatch, now);
+        terminating.observe(&uid(2), FirstObserved::DuringWatch, now);
+        terminating.record_delete_request(&uid(1), &pods);
+        terminating.record_empty(&uid(1), &pods, now);
+        terminating.end_pass(&uid(1), PassEnd::Slow, now);
+        terminating.record_request(&uid(1), &pods, KindRequest { late: true, begun: now });
+        assert!(terminating.has_requested_delete(&uid(1), &pods) && terminating.slow_passes(&uid(1)).is_some());
+        assert_eq!(terminating.last_request(&uid(1), &pods), Some(KindRequest { late: true, begun: now }));
+        assert!(
+            terminating.is_empty_since(&uid(1), &pods, now) && !terminating.is_empty_since(&uid(1), &pods, now + MS)
+        );
 
-        assert!(!memory.forget(&uid(1)), "another one is left");
-        memory.asks(&uid(1), &pods);
-        assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods));
-        assert_eq!((memory.slow(&uid(1)), memory.last_turn(&uid(1), &pods)), (None, None));
-        assert!(memory.forget(&uid(2)));
-        assert!(!memory.forget(&uid(2)), "nor is it told twice");
+        assert!(!terminating.remove(&uid(1)), "another one is left");
+        terminating.record_delete_request(&uid(1), &pods);
+        assert!(!terminating.contains(&uid(1)) && !terminating.has_requested_delete(&uid(1), &pods));
+        assert_eq!((terminating.slow_passes(&uid(1)), terminating.last_request(&uid(1), &pods)), (None, None));
+        assert!(terminating.remove(&uid(2)));
+        assert!(!terminating.remove(&uid(2)), "nor is it told twice");
     }
 }

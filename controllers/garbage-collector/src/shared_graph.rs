@@ -15,24 +15,24 @@ use parking_lot::Mutex;
 use workqueue::{Lane, Queue};
 
 use crate::{
-    absent::{Absent, Orphaned},
+    absence_proofs::{AbsenceCache, OrphanedOwners},
     evidence::Gone,
     graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
 
 /// The known objects, their owners, and the queues.
-pub(crate) struct Known {
+pub(crate) struct SharedGraph {
     graph: Mutex<Graph>,
-    absent: Absent,
+    absences: AbsenceCache,
     /// Owners whose dependents this process orphaned.
-    pub(crate) orphaned: Orphaned,
+    pub(crate) orphaned: OrphanedOwners,
     /// The queue of attempts to delete.
     pub(crate) deletes: Queue<Item>,
     /// The queue of attempts to orphan.
     pub(crate) orphans: Queue<Uid>,
     recorder: Recorder,
     /// When the term began. Nothing is queued before.
-    began: OnceLock<Instant>,
+    term_start: OnceLock<Instant>,
     /// Changed under the lock of the graph.
     restores: AtomicU64,
 }
@@ -42,49 +42,49 @@ pub(crate) struct Known {
 pub(crate) struct Restores(u64);
 
 /// The interface for a monitor to report objects, one after the other, under the lock of the graph.
-pub(crate) struct Telling<'a> {
+pub(crate) struct GraphUpdate<'a> {
     graph: &'a mut Graph,
-    known: &'a Known,
+    shared: &'a SharedGraph,
 }
 
-impl Known {
+impl SharedGraph {
     pub(crate) fn new(graph: Graph, deletes: Queue<Item>, orphans: Queue<Uid>, recorder: Recorder) -> Self {
         Self {
             graph: Mutex::new(graph),
-            absent: Absent::default(),
-            orphaned: Orphaned::default(),
+            absences: AbsenceCache::default(),
+            orphaned: OrphanedOwners::default(),
             deletes,
             orphans,
             recorder,
-            began: OnceLock::new(),
+            term_start: OnceLock::new(),
             restores: AtomicU64::new(0),
         }
     }
 
-    /// Runs `telling` under the lock, so that all its reports are applied before any read. Then queues what became due.
-    pub(crate) fn tell<R>(&self, telling: impl FnOnce(&mut Telling<'_>) -> R) -> R {
+    /// Runs `update` under the lock, so that all its reports are applied before any read. Then queues what became due.
+    pub(crate) fn update<R>(&self, update: impl FnOnce(&mut GraphUpdate<'_>) -> R) -> R {
         let mut graph = self.graph.lock();
-        let told = telling(&mut Telling { graph: &mut graph, known: self });
-        self.pour(&mut graph, Lane::Now);
-        told
+        let result = update(&mut GraphUpdate { graph: &mut graph, shared: self });
+        self.enqueue_due(&mut graph, Lane::Now);
+        result
     }
 
-    /// Runs `question` on the graph, which is locked meanwhile.
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&Graph) -> R) -> R {
-        question(&self.graph.lock())
+    /// Runs `read` on the graph, which is locked meanwhile.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Graph) -> R) -> R {
+        read(&self.graph.lock())
     }
 
     /// Begins the term: queues what is due so far. From now on, new due items are queued at once.
-    pub(crate) fn begin(&self, now: Instant) {
+    pub(crate) fn begin_term(&self, now: Instant) {
         let mut graph = self.graph.lock();
         // A second call changes nothing.
-        let _ = self.began.set(now);
-        self.pour(&mut graph, Lane::Slow);
+        let _ = self.term_start.set(now);
+        self.enqueue_due(&mut graph, Lane::Slow);
     }
 
     /// When the term began, if it has.
-    pub(crate) fn began(&self) -> Option<Instant> {
-        self.began.get().copied()
+    pub(crate) fn term_start(&self) -> Option<Instant> {
+        self.term_start.get().copied()
     }
 
     /// What a pass needs to know of its item; `None` if there is nothing to do for it.
@@ -98,11 +98,11 @@ impl Known {
     }
 
     /// True if the object names an owner of this type, or is itself looked up as an owner of this type.
-    pub(crate) fn names(&self, object: &Uid, of: &TypeName) -> bool {
-        let Some(portrait) = self.graph.lock().portrait(object) else { return false };
-        match portrait.meta {
+    pub(crate) fn names_type(&self, object: &Uid, of: &TypeName) -> bool {
+        let Some(view) = self.graph.lock().view(object) else { return false };
+        match view.meta {
             Some(meta) => meta.owners.iter().any(|it| it.kind == of.kind && it.api_version == of.api_version),
-            None => portrait.coordinates.is_some_and(|it| it.kind == of.kind && it.api_version == of.api_version),
+            None => view.coordinates.is_some_and(|it| it.kind == of.kind && it.api_version == of.api_version),
         }
     }
 
@@ -116,13 +116,13 @@ impl Known {
 
     /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
     /// dependent.
-    pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
-        self.gone_in(&self.graph.lock(), claim)
+    pub(crate) fn absence_proof(&self, claim: &Coordinates) -> Option<Gone> {
+        self.absence_proof_in(&self.graph.lock(), claim)
     }
 
     /// The same when the caller holds the lock of the graph.
-    fn gone_in(&self, graph: &Graph, claim: &Coordinates) -> Option<Gone> {
-        graph.gone(claim).or_else(|| self.absent.of(claim))
+    fn absence_proof_in(&self, graph: &Graph, claim: &Coordinates) -> Option<Gone> {
+        graph.absence_proof(claim).or_else(|| self.absences.get(claim))
     }
 
     pub(crate) fn restores(&self) -> Restores {
@@ -130,37 +130,37 @@ impl Known {
     }
 
     /// Caches a proof for later reads, unless etcd was restored after the read was sent.
-    pub(crate) fn remember(&self, gone: Gone, asked: Restores) {
+    pub(crate) fn cache_proof(&self, gone: Gone, asked: Restores) {
         let _graph = self.graph.lock();
         if self.restores() == asked {
-            self.absent.remember(gone);
+            self.absences.insert(gone);
         }
     }
 
     /// Records that the object at these coordinates of the graph is gone, and makes its dependents due.
-    pub(crate) fn proved_absent(&self, probed: &Coordinates, gone: Gone) {
-        self.absent.remember(gone.clone());
+    pub(crate) fn on_proved_absent(&self, probed: &Coordinates, gone: Gone) {
+        self.absences.insert(gone.clone());
         let mut graph = self.graph.lock();
-        graph.proved_absent(probed, gone);
-        self.pour(&mut graph, Lane::Now);
+        graph.on_proved_absent(probed, gone);
+        self.enqueue_due(&mut graph, Lane::Now);
     }
 
     /// A live read of `asked` found the object. Proofs of its uid are removed, unless its deletion was proved after the
     /// read was sent.
-    pub(crate) fn found(&self, asked: &Coordinates, was_proved_before: bool) {
+    pub(crate) fn drop_refuted_proofs(&self, asked: &Coordinates, was_proved_before: bool) {
         let mut graph = self.graph.lock();
-        let is_newer = !was_proved_before && self.gone_in(&graph, asked).is_some();
+        let is_newer = !was_proved_before && self.absence_proof_in(&graph, asked).is_some();
         if !is_newer {
-            self.absent.forget(&asked.uid);
-            graph.forget_proofs_of(&asked.uid);
+            self.absences.remove(&asked.uid);
+            graph.drop_proofs_of(&asked.uid);
         }
     }
 
     /// Records that a live read found an owner at these coordinates.
-    pub(crate) fn lives(&self, at: &Coordinates) {
+    pub(crate) fn on_live_owner(&self, at: &Coordinates) {
         let mut graph = self.graph.lock();
-        graph.lives(at);
-        self.pour(&mut graph, Lane::Now);
+        graph.on_live_owner(at);
+        self.enqueue_due(&mut graph, Lane::Now);
     }
 
     /// A write for this state of an object failed, because there is a newer one. The object becomes due when that is
@@ -168,36 +168,36 @@ impl Known {
     pub(crate) fn await_newer(&self, object: &Uid, than: &Version) {
         let mut graph = self.graph.lock();
         graph.await_newer(object, than);
-        self.pour(&mut graph, Lane::Now);
+        self.enqueue_due(&mut graph, Lane::Now);
     }
 
     /// Records that references to these owners were removed from this state of an object.
-    pub(crate) fn detached(&self, object: &Uid, from: &Version, owners: &[Uid]) {
+    pub(crate) fn on_references_removed(&self, object: &Uid, from: &Version, owners: &[Uid]) {
         let mut graph = self.graph.lock();
-        graph.detached(object, from, owners);
-        self.pour(&mut graph, Lane::Now);
+        graph.on_references_removed(object, from, owners);
+        self.enqueue_due(&mut graph, Lane::Now);
     }
 
     /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
     /// blocked any.
-    pub(crate) fn holds_no_more(&self, object: &Uid) -> bool {
+    pub(crate) fn release_owners(&self, object: &Uid) -> bool {
         let mut graph = self.graph.lock();
-        let held = graph.holds_no_more(object);
-        self.pour(&mut graph, Lane::Now);
+        let held = graph.release_owners(object);
+        self.enqueue_due(&mut graph, Lane::Now);
         held
     }
 
     /// Records that at this resourceVersion an object had none of our finalizers.
-    pub(crate) fn let_go(&self, object: &Uid, at: &Version) {
+    pub(crate) fn on_finalizers_removed(&self, object: &Uid, at: &Version) {
         let mut graph = self.graph.lock();
-        graph.let_go(object, at);
-        self.pour(&mut graph, Lane::Now);
+        graph.on_finalizers_removed(object, at);
+        self.enqueue_due(&mut graph, Lane::Now);
     }
 
     /// Moves due items into the queues. Runs under the lock of the graph, so that the queue keeps their order.
-    fn pour(&self, graph: &mut Graph, lane: Lane) {
+    fn enqueue_due(&self, graph: &mut Graph, lane: Lane) {
         // Most reports make nothing due.
-        if self.began.get().is_none() || graph.nothing_is_due() {
+        if self.term_start.get().is_none() || graph.has_nothing_due() {
             return;
         }
         let Due { delete, delete_later, orphan, misplaced } = graph.take_due();
@@ -212,12 +212,12 @@ impl Known {
             self.orphans.add_to(owner, lane);
         }
         for misplaced in misplaced {
-            complain(&self.recorder, &misplaced);
+            report_misplaced(&self.recorder, &misplaced);
         }
     }
 }
 
-impl Telling<'_> {
+impl GraphUpdate<'_> {
     /// Begins a monitor.
     pub(crate) fn monitor(&mut self, of: &Resource) -> MonitorId {
         self.graph.monitor(of)
@@ -235,36 +235,36 @@ impl Telling<'_> {
         self.graph.observe(by, meta);
         if !was_shown && self.graph.is_shown(&uid) {
             // It may have been proved gone before etcd was restored.
-            self.known.absent.forget(&uid);
+            self.shared.absences.remove(&uid);
         }
     }
 
     /// Records the state of an object from a complete set, or from a store that was compared with one. It counts even
     /// if its resourceVersion is older.
     pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
-        self.known.absent.forget(&meta.uid);
+        self.shared.absences.remove(&meta.uid);
         self.graph.observe_any(by, meta);
     }
 
     /// Records a restore of etcd to an older state: all earlier proofs become invalid.
-    pub(crate) fn restored(&mut self) {
-        self.known.restores.fetch_add(1, Ordering::AcqRel);
-        self.known.absent.clear();
+    pub(crate) fn on_etcd_restored(&mut self) {
+        self.shared.restores.fetch_add(1, Ordering::AcqRel);
+        self.shared.absences.clear();
         // The owners may exist again and be deleted in another way.
-        self.known.orphaned.clear();
-        self.graph.forget_proofs();
+        self.shared.orphaned.clear();
+        self.graph.drop_proofs();
     }
 
     /// Records the DELETED event of an object, which is a proof.
-    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) {
-        if let Some(gone) = self.graph.deleted(by, uid) {
-            self.known.absent.remember(gone);
+    pub(crate) fn on_deleted(&mut self, by: MonitorId, uid: &Uid) {
+        if let Some(gone) = self.graph.on_deleted(by, uid) {
+            self.shared.absences.insert(gone);
         }
     }
 
     /// Records that a new complete set does not contain an object. That makes its dependents due, but proves nothing.
-    pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
-        self.graph.missing(by, uid);
+    pub(crate) fn on_missing(&mut self, by: MonitorId, uid: &Uid) {
+        self.graph.on_missing(by, uid);
     }
 
     /// The graph, for the comparison with a new complete set.
@@ -274,7 +274,7 @@ impl Telling<'_> {
 }
 
 /// Records an event for the user about an owner reference into another namespace.
-fn complain(recorder: &Recorder, misplaced: &Misplaced) {
+fn report_misplaced(recorder: &Recorder, misplaced: &Misplaced) {
     let Misplaced { dependent, owner } = misplaced;
     let namespace = &dependent.namespace;
     let named = Coordinates::claimed(owner, namespace);

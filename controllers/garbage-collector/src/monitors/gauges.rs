@@ -7,16 +7,16 @@ use metrics::{IntGaugeVec, Metrics};
 use super::{Monitor, Monitors};
 
 /// Families that are updated on each scrape.
-struct Numbers {
+struct Gauges {
     nodes: IntGaugeVec,
     monitors: IntGaugeVec,
     unsynced: IntGaugeVec,
 }
 
 /// Registers the metrics of `monitors`, as long as it exists.
-pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
+pub(super) fn register(metrics: &Metrics, monitors: Weak<Monitors>) {
     let name = |name: &str| format!("mini_kcm_garbage_collector_{name}");
-    let numbers = Numbers {
+    let gauges = Gauges {
         nodes: metrics.gauges(
             &name("graph_nodes"),
             "Objects in the graph: observed, or known only as others name them.",
@@ -32,22 +32,22 @@ pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
     };
     metrics.before_encode(move || {
         if let Some(monitors) = monitors.upgrade() {
-            numbers.refresh(&monitors);
+            gauges.refresh(&monitors);
         }
     });
 }
 
-impl Numbers {
+impl Gauges {
     fn refresh(&self, monitors: &Monitors) {
         let set = |of: &IntGaugeVec, state: &str, count: usize| {
             of.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
-        let (seen, named) = monitors.known.ask(|graph| graph.size());
+        let (seen, named) = monitors.graph.read(|graph| graph.size());
         set(&self.nodes, "observed", seen);
         set(&self.nodes, "virtual", named);
         self.unsynced.reset();
         for it in monitors.unsynced() {
-            if let Some(labels) = it.hole.labels() {
+            if let Some(labels) = it.reason.labels() {
                 self.unsynced.with_label_values(&labels).set(1);
             }
         }

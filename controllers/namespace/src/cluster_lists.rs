@@ -16,43 +16,43 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
 /// The timeout of a list. It is half of the time limit of a kind, so that the namespace itself can be listed too.
-const ANSWER: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a timeout the list is not repeated for this long, because it delays every namespace that waits for it. The
 /// cause may also be an overloaded server (429); it then gets one list for each namespace instead of one for all.
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY_AFTER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects to read at most for each terminating namespace. This is less than the cost of its own lists.
-const PER_NAMESPACE: usize = 50;
+const OBJECTS_PER_NAMESPACE: usize = 50;
 /// Objects to read at most in one list.
-const MOST: usize = 500;
+const MAX_OBJECTS: usize = 500;
 
 /// The last list of every kind. At most one list of each kind is in flight.
-pub(crate) struct Emptiness {
+pub(crate) struct ClusterLists {
     clock: Clock,
-    kinds: Mutex<BTreeMap<Resource, Seat>>,
+    kinds: Mutex<BTreeMap<Resource, SharedList>>,
 }
 
-type Seat = Arc<tokio::sync::Mutex<Option<Count>>>;
+type SharedList = Arc<tokio::sync::Mutex<Option<ListResult>>>;
 
-struct Count {
+struct ListResult {
     /// When the list was requested.
-    asked: Instant,
+    requested_at: Instant,
     /// Set after a timeout: the list is not repeated before this time.
     retry: Option<Instant>,
     /// All namespaces that contain objects; `None` if the list failed or was too long.
-    holders: Option<BTreeSet<Atom>>,
+    non_empty: Option<BTreeSet<Atom>>,
 }
 
-impl Count {
-    fn serves(&self, since: Instant, now: Instant) -> bool {
-        self.asked >= since || self.retry.is_some_and(|it| now < it)
+impl ListResult {
+    fn is_valid(&self, since: Instant, now: Instant) -> bool {
+        self.requested_at >= since || self.retry.is_some_and(|it| now < it)
     }
 
     fn proves_absent(&self, namespace: &Atom) -> bool {
-        self.holders.as_ref().is_some_and(|it| !it.contains(namespace))
+        self.non_empty.as_ref().is_some_and(|it| !it.contains(namespace))
     }
 }
 
-impl Emptiness {
+impl ClusterLists {
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, kinds: Mutex::default() }
     }
@@ -68,24 +68,24 @@ impl Emptiness {
         since: Instant,
         namespaces: usize,
     ) -> bool {
-        let seat = self.kinds.lock().entry(kind.clone()).or_default().clone();
-        let mut last = seat.lock().await;
-        if let Some(count) = &*last
-            && count.serves(since, self.clock.now())
+        let shared_list = self.kinds.lock().entry(kind.clone()).or_default().clone();
+        let mut last = shared_list.lock().await;
+        if let Some(result) = &*last
+            && result.is_valid(since, self.clock.now())
         {
-            return count.proves_absent(namespace);
+            return result.proves_absent(namespace);
         }
-        let count = self.count(api, kind, page_size(namespaces)).await;
-        last.insert(count).proves_absent(namespace)
+        let result = self.list_cluster(api, kind, page_size(namespaces)).await;
+        last.insert(result).proves_absent(namespace)
     }
 
-    async fn count(&self, api: &Api, kind: &Resource, limit: u32) -> Count {
-        let asked = self.clock.now();
+    async fn list_cluster(&self, api: &Api, kind: &Resource, limit: u32) -> ListResult {
+        let requested_at = self.clock.now();
         let options = ListOptions { limit, ..ListOptions::default() };
-        let answer = tokio::time::timeout(ANSWER, api.list_metadata(kind, None, &options)).await;
-        let retry = answer.is_err().then(|| self.clock.now() + RETRY);
-        let holders = match answer {
-            Ok(Ok(page)) => holders(&page),
+        let answer = tokio::time::timeout(LIST_TIMEOUT, api.list_metadata(kind, None, &options)).await;
+        let retry = answer.is_err().then(|| self.clock.now() + RETRY_AFTER_TIMEOUT);
+        let non_empty = match answer {
+            Ok(Ok(page)) => non_empty_namespaces(&page),
             Ok(Err(err)) => {
                 tracing::debug!(%err, %kind, "Cannot list the whole cluster: asking each namespace");
                 None
@@ -95,7 +95,7 @@ impl Emptiness {
                 None
             }
         };
-        Count { asked, retry, holders }
+        ListResult { requested_at, retry, non_empty }
     }
 
     /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
@@ -104,13 +104,13 @@ impl Emptiness {
     }
 
     /// Frees the memory when no namespace terminates.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         self.kinds.lock().clear();
     }
 }
 
 /// The namespaces on a first page; `None` if it is not the whole list, because it then proves nothing.
-fn holders(page: &Page<api::Meta>) -> Option<BTreeSet<Atom>> {
+fn non_empty_namespaces(page: &Page<api::Meta>) -> Option<BTreeSet<Atom>> {
     let meta = page.items.iter().map(|it| match it {
         Ok(meta) => meta,
         Err((meta, _)) => meta,
@@ -119,7 +119,8 @@ fn holders(page: &Page<api::Meta>) -> Option<BTreeSet<Atom>> {
 }
 
 fn page_size(namespaces: usize) -> u32 {
-    u32::try_from(namespaces.saturating_mul(PER_NAMESPACE).clamp(PER_NAMESPACE, MOST)).unwrap_or(u32::MAX)
+    u32::try_from(namespaces.saturating_mul(OBJECTS_PER_NAMESPACE).clamp(OBJECTS_PER_NAMESPACE, MAX_OBJECTS))
+        .unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -135,10 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_page_that_is_the_whole_list_proves_anything() {
+    fn only_a_complete_list_is_a_proof() {
         let now = Clock::system().now();
         let absent = |page: &Page<Meta>, namespace: &str| {
-            Count { asked: now, retry: None, holders: holders(page) }.proves_absent(&namespace.into())
+            ListResult { requested_at: now, retry: None, non_empty: non_empty_namespaces(page) }
+                .proves_absent(&namespace.into())
         };
         let whole = page(&["a", "b", "a"], "");
         assert!(!absent(&whole, "a") && absent(&whole, "c"));
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_serves_as_long_as_it_is_new_enough_and_a_hang_for_a_minute() {
+    fn a_list_is_valid_while_it_is_new_enough_and_a_timeout_for_a_minute() {
         let at = Clock::system().now() + Duration::from_secs(1000);
         let sec = Duration::from_secs(1);
         let hung = Some(at + 60 * sec);
@@ -160,23 +162,23 @@ mod tests {
             ("and then it is", hung, at + sec, at + 60 * sec, false),
         ];
         for (name, retry, since, now, want) in cases {
-            assert_eq!(Count { asked: at, retry, holders: None }.serves(since, now), want, "{name}");
+            assert_eq!(ListResult { requested_at: at, retry, non_empty: None }.is_valid(since, now), want, "{name}");
         }
     }
 
     #[test]
-    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
-        let emptiness = Emptiness::new(Clock::system());
+    fn unserved_kinds_are_removed() {
+        let cluster_lists = ClusterLists::new(Clock::system());
         let [pods, widgets] = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
         for kind in [&pods, &widgets] {
-            emptiness.kinds.lock().entry(kind.clone()).or_default();
+            cluster_lists.kinds.lock().entry(kind.clone()).or_default();
         }
-        emptiness.retain_kinds(&BTreeSet::from([&pods]));
-        assert_eq!(emptiness.kinds.lock().keys().collect::<Vec<_>>(), [&pods]);
+        cluster_lists.retain_kinds(&BTreeSet::from([&pods]));
+        assert_eq!(cluster_lists.kinds.lock().keys().collect::<Vec<_>>(), [&pods]);
     }
 
     #[test]
-    fn the_page_grows_with_those_who_want_to_know() {
+    fn the_page_size_grows_with_the_number_of_namespaces() {
         for (namespaces, want) in [(0, 50), (1, 50), (4, 200), (10, 500), (100_000, 500)] {
             assert_eq!(page_size(namespaces), want, "{namespaces}");
         }

@@ -13,37 +13,37 @@ use parking_lot::Mutex;
 
 use crate::{
     Ctx,
-    due::Restores,
-    evidence::{self, Gone, Judged, Standing, Unproved},
+    evidence::{self, Gone, Judged, OwnerState, Unproved},
     graph::Coordinates,
-    kinds::Unknown,
+    kinds::KindError,
     requests,
+    shared_graph::Restores,
     verdict::Object,
 };
 
 /// How long the proof that an owner waits is valid.
-const WAITING: Duration = Duration::from_secs(1);
+const WAITING_VALID_FOR: Duration = Duration::from_secs(1);
 /// Above this number of entries, expired ones are removed.
-const QUESTIONS: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// The reads in flight, and those of the last moment.
 #[derive(Default)]
-pub(crate) struct Proofs {
-    questions: Mutex<HashMap<Coordinates, Question>>,
+pub(crate) struct OwnerReads {
+    reads: Mutex<HashMap<Coordinates, SharedRead>>,
 }
 
 /// The worker that holds the lock sends the read. Workers that arrive meanwhile wait and use its result.
-type Question = Arc<tokio::sync::Mutex<Option<Answer>>>;
+type SharedRead = Arc<tokio::sync::Mutex<Option<ReadResult>>>;
 
 #[derive(Clone)]
-struct Answer {
+struct ReadResult {
     /// When the read was sent. It shows nothing of what happened later.
     sent: Instant,
     /// When the response arrived.
     at: Instant,
     /// The restore count of etcd when the read was sent.
     restores: Restores,
-    standing: Result<Standing, Unproved>,
+    owner_state: Result<OwnerState, Unproved>,
 }
 
 /// Why the owners of an object cannot be judged.
@@ -54,14 +54,14 @@ pub(crate) enum Unjudged {
     Unknown {
         owner: Box<Coordinates>,
         #[source]
-        source: Unknown,
+        source: KindError,
     },
     /// Such an object cannot exist, now or later.
     #[error("its owner {owner} cannot be looked for")]
-    Nowhere {
+    Unlocatable {
         owner: Box<Coordinates>,
         #[source]
-        source: Nowhere,
+        source: Unlocatable,
     },
     /// The read gave no usable result.
     #[error("its owner {owner} cannot be looked for")]
@@ -75,7 +75,7 @@ pub(crate) enum Unjudged {
 /// Why an object with the name in a reference cannot exist. That is no proof: the reference may be a mistake for an
 /// existing object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Nowhere {
+pub(crate) enum Unlocatable {
     #[error("it is of a namespaced type, and who names it is cluster-scoped")]
     Misplaced,
     /// A server would interpret the path as something else, such as a subresource.
@@ -86,154 +86,156 @@ pub(crate) enum Nowhere {
 /// Finds the state of each owner of an object, in the order of its references. Stops at the first that cannot be
 /// judged.
 pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, Unjudged> {
-    let mut standings = Vec::with_capacity(object.meta.owners.len());
+    let mut owner_states = Vec::with_capacity(object.meta.owners.len());
     for reference in object.meta.owners.iter() {
-        standings.push(standing(ctx, &object.coordinates.namespace, reference).await?);
+        owner_states.push(owner_state(ctx, &object.coordinates.namespace, reference).await?);
     }
-    Ok(Judged::new(object, standings))
+    Ok(Judged::new(object, owner_states))
 }
 
-async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<Standing, Unjudged> {
+async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<OwnerState, Unjudged> {
     let claimed = || Box::new(Coordinates::claimed(reference, namespace));
     let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
-    let found = match kept_proof(ctx, &claimed(), resource.as_ref().ok()) {
-        Some(gone) => Standing::Gone(gone),
+    let found = match cached_proof(ctx, &claimed(), resource.as_ref().ok()) {
+        Some(gone) => OwnerState::Gone(gone),
         None => {
             let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
             let asked = locate(&resource, claimed());
-            let asked = asked.map_err(|source| Unjudged::Nowhere { owner: claimed(), source })?;
-            match ask(ctx, &resource, &asked).await {
-                Ok(standing) => {
-                    if let Standing::Solid(_) = &standing {
-                        ctx.known.lives(&asked);
+            let asked = asked.map_err(|source| Unjudged::Unlocatable { owner: claimed(), source })?;
+            match read_owner(ctx, &resource, &asked).await {
+                Ok(owner_state) => {
+                    if let OwnerState::Live(_) = &owner_state {
+                        ctx.graph.on_live_owner(&asked);
                     }
-                    standing
+                    owner_state
                 }
                 Err(source) => return Err(Unjudged::Unproved { owner: asked, source }),
             }
         }
     };
-    if let Standing::Waiting(waiting) = &found {
+    if let OwnerState::Waiting(waiting) = &found {
         // It was deleted again in another way, after its dependents were orphaned: the last request counts.
-        ctx.known.orphaned.forget(waiting.owner());
+        ctx.graph.orphaned.remove(waiting.owner());
     }
     Ok(match found {
-        Standing::Gone(gone) if ctx.known.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
+        OwnerState::Gone(gone) if ctx.graph.orphaned.contains(&reference.uid) => OwnerState::Orphaned(gone),
         found => found,
     })
 }
 
 /// A cached proof that the claimed object is gone; `None` while the monitor of its resource is behind, because etcd may
 /// have been restored and no list has shown that yet.
-fn kept_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> Option<Gone> {
-    let gone = ctx.known.gone(claim)?;
+fn cached_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> Option<Gone> {
+    let gone = ctx.graph.absence_proof(claim)?;
     let is_doubtful = resource.is_some_and(|it| ctx.monitors.is_behind(it));
     (!is_doubtful).then_some(gone)
 }
 
 /// The coordinates for the live read; an error if no such object can exist.
-pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Nowhere> {
+pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Unlocatable> {
     // The same rule as for URL path segments, for all types:
     // https://kubernetes.io/docs/concepts/overview/working-with-objects/names
     if matches!(&*claimed.name, "" | "." | "..") || claimed.name.contains(['/', '%']) {
-        return Err(Nowhere::Misnamed);
+        return Err(Unlocatable::Misnamed);
     }
     match (resource.namespaced, claimed.namespace.is_empty()) {
-        (true, true) => Err(Nowhere::Misplaced),
+        (true, true) => Err(Unlocatable::Misplaced),
         (true, false) => Ok(claimed),
         (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*claimed })),
     }
 }
 
 /// Reads an owner live, or returns an earlier result that is still valid.
-pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
-    if let Some(gone) = kept_proof(ctx, asked, Some(resource)) {
-        return Ok(Standing::Gone(gone));
+pub(crate) async fn read_owner(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<OwnerState, Unproved> {
+    if let Some(gone) = cached_proof(ctx, asked, Some(resource)) {
+        return Ok(OwnerState::Gone(gone));
     }
-    let came = ctx.clock.now();
-    let question = ctx.proofs.question(asked, came);
-    let mut last = match question.try_lock() {
+    let needed_since = ctx.clock.now();
+    let shared_read = ctx.owner_reads.entry(asked, needed_since);
+    let mut last = match shared_read.try_lock() {
         Ok(last) => last,
-        Err(_) => ctx.requests.read(resource, question.lock()).await.map_err(Unproved::Failed)?,
+        Err(_) => ctx.requests.read(resource, shared_read.lock()).await.map_err(Unproved::Failed)?,
     };
-    if let Some(answer) = &*last
-        && answer.restores == ctx.known.restores()
-        && (answer.serves(came) || still_waits(ctx, asked, answer))
+    if let Some(result) = &*last
+        && result.restores == ctx.graph.restores()
+        && (result.is_valid_for(needed_since) || is_still_waiting(ctx, asked, result))
     {
-        return answer.standing.clone();
+        return result.owner_state.clone();
     }
     let (sent, was_proved, restores, live) = loop {
-        let (sent, restores) = (ctx.clock.now(), ctx.known.restores());
-        let was_proved = ctx.known.gone(asked).is_some();
+        let (sent, restores) = (ctx.clock.now(), ctx.graph.restores());
+        let was_proved = ctx.graph.absence_proof(asked).is_some();
         let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
         // A response from before a restore of etcd shows nothing about the present state.
-        if restores == ctx.known.restores() {
+        if restores == ctx.graph.restores() {
             break (sent, was_proved, restores, live);
         }
     };
-    let standing = evidence::weigh(resource, asked, live);
-    if let Err(unproved) = &standing
-        && requests::put_off(unproved).is_some()
+    let owner_state = evidence::evaluate_read(resource, asked, live);
+    if let Err(unproved) = &owner_state
+        && requests::postponed_for(unproved).is_some()
     {
         // There is no result. The next worker that waits may send the read.
-        return standing;
+        return owner_state;
     }
-    ctx.meters.asked(&standing);
-    match &standing {
-        Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => ctx.known.remember(gone.clone(), restores),
-        Ok(Standing::Waiting(_) | Standing::Solid(_)) => ctx.known.found(asked, was_proved),
+    ctx.meters.record_owner_read(&owner_state);
+    match &owner_state {
+        Ok(OwnerState::Gone(gone) | OwnerState::Orphaned(gone)) => ctx.graph.cache_proof(gone.clone(), restores),
+        Ok(OwnerState::Waiting(_) | OwnerState::Live(_)) => ctx.graph.drop_refuted_proofs(asked, was_proved),
         Err(_) => {}
     }
-    *last = Some(Answer { sent, at: ctx.clock.now(), restores, standing: standing.clone() });
+    *last = Some(ReadResult { sent, at: ctx.clock.now(), restores, owner_state: owner_state.clone() });
     drop(last);
-    if !matches!(standing, Ok(Standing::Waiting(_))) {
-        ctx.proofs.close(asked, &question);
+    if !matches!(owner_state, Ok(OwnerState::Waiting(_))) {
+        ctx.owner_reads.remove_entry(asked, &shared_read);
     }
-    standing
+    owner_state
 }
 
 /// True if the owner was waiting a moment ago and no newer state is shown. An owner that is not shown may be gone
 /// since.
-fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
-    let Ok(Standing::Waiting(waiting)) = &answer.standing else { return false };
-    let is_known = ctx.known.version(&asked.uid).is_some_and(|it| !waiting.version().is_older_than(&it));
-    ctx.clock.now().saturating_duration_since(answer.at) <= WAITING && is_known
+fn is_still_waiting(ctx: &Ctx, asked: &Coordinates, result: &ReadResult) -> bool {
+    let Ok(OwnerState::Waiting(waiting)) = &result.owner_state else { return false };
+    let is_known = ctx.graph.version(&asked.uid).is_some_and(|it| !waiting.version().is_older_than(&it));
+    ctx.clock.now().saturating_duration_since(result.at) <= WAITING_VALID_FOR && is_known
 }
 
-impl Answer {
-    /// True if the answer is valid for a pass that needs it since `came`.
-    fn serves(&self, came: Instant) -> bool {
-        match &self.standing {
+impl ReadResult {
+    /// True if the answer is valid for a pass that needs it since `needed_since`.
+    fn is_valid_for(&self, needed_since: Instant) -> bool {
+        match &self.owner_state {
             // Valid forever, unless etcd is restored.
-            Ok(Standing::Gone(_) | Standing::Orphaned(_)) => true,
+            Ok(OwnerState::Gone(_) | OwnerState::Orphaned(_)) => true,
             // It may be from before the event that caused the pass, even if it arrived later; and the pass may be the
             // last.
-            Ok(Standing::Waiting(_) | Standing::Solid(_)) => self.sent >= came,
+            Ok(OwnerState::Waiting(_) | OwnerState::Live(_)) => self.sent >= needed_since,
             // The pass will be retried, so another read now would not help.
-            Err(_) => self.at >= came,
+            Err(_) => self.at >= needed_since,
         }
     }
 }
 
-impl Proofs {
+impl OwnerReads {
     /// The entry for these coordinates: the read in flight, or a new one.
-    fn question(&self, asked: &Coordinates, now: Instant) -> Question {
-        let mut questions = self.questions.lock();
-        if questions.len() > QUESTIONS {
-            questions.retain(|_, question| match question.try_lock() {
-                Ok(answer) => answer.as_ref().is_some_and(|it| now.saturating_duration_since(it.at) <= WAITING),
+    fn entry(&self, asked: &Coordinates, now: Instant) -> SharedRead {
+        let mut reads = self.reads.lock();
+        if reads.len() > MAX_ENTRIES {
+            reads.retain(|_, shared_read| match shared_read.try_lock() {
+                Ok(result) => {
+                    result.as_ref().is_some_and(|it| now.saturating_duration_since(it.at) <= WAITING_VALID_FOR)
+                }
                 // A read is in flight.
                 Err(_) => true,
             });
         }
-        questions.entry(asked.clone()).or_default().clone()
+        reads.entry(asked.clone()).or_default().clone()
     }
 
     /// Removes the entry. Workers that wait for it keep it; later ones send a new read.
-    fn close(&self, asked: &Coordinates, question: &Question) {
-        let mut questions = self.questions.lock();
-        if questions.get(asked).is_some_and(|it| Arc::ptr_eq(it, question)) {
-            questions.remove(asked);
+    fn remove_entry(&self, asked: &Coordinates, shared_read: &SharedRead) {
+        let mut reads = self.reads.lock();
+        if reads.get(asked).is_some_and(|it| Arc::ptr_eq(it, shared_read)) {
+            reads.remove(asked);
         }
     }
 }

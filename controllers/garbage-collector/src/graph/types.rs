@@ -100,7 +100,7 @@ pub(crate) struct NodeView {
     /// It waits for its dependents to be deleted first.
     pub(crate) deleting_dependents: bool,
     pub(crate) has_dependents: bool,
-    pub(crate) a_dependent_deletes_its_own: bool,
+    pub(crate) has_waiting_dependent: bool,
 }
 
 /// An object that names an owner.

@@ -6,20 +6,20 @@ use std::fmt::Write;
 
 use api::{OwnerRef, Uid};
 
-use crate::graph::{Graph, Item, Portrait, Seen};
+use crate::graph::{Graph, Item, ObjectState, ObjectView};
 
 /// Facts about an object from outside the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Facts {
     /// This process is the leader. A standby writes nothing.
-    pub(crate) leads: bool,
+    pub(crate) is_leader: bool,
     /// The known results about its owners.
-    pub(crate) owners: Vec<(Uid, Proof)>,
+    pub(crate) owners: Vec<(Uid, OwnerProof)>,
     /// How often in a row a pass for it failed.
     pub(crate) failures: u32,
     /// The error of the last pass.
     pub(crate) error: Option<String>,
-    /// The text of the breaker, if it delays the object.
+    /// Why the delete limiter delays the object, if it does.
     pub(crate) held: Option<String>,
     /// Types whose monitors have not synced.
     pub(crate) unsynced: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Facts {
 
 /// The known result about one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum OwnerProof {
     Gone,
     /// It is gone, and its dependents must stay.
     Orphaned,
@@ -36,40 +36,42 @@ pub(crate) enum Proof {
 }
 
 /// All that is known of an object, and what follows.
-pub(crate) fn why(graph: &Graph, uid: &Uid, facts: &Facts) -> String {
-    let Some(portrait) = graph.portrait(uid) else {
+pub(crate) fn explain(graph: &Graph, uid: &Uid, facts: &Facts) -> String {
+    let Some(view) = graph.view(uid) else {
         return format!(
             "Nothing is known of uid {uid}: no monitor shows it, and nothing that is shown names it as its owner.\n"
         );
     };
-    let mut text = known(uid, &portrait);
-    let refs = portrait.meta.as_ref().map(|it| &*it.owners).unwrap_or_default();
+    let mut text = describe_state(uid, &view);
+    let refs = view.meta.as_ref().map(|it| &*it.owners).unwrap_or_default();
     let owners: Vec<Owner<'_>> = refs.iter().map(|it| Owner::new(graph, facts, it)).collect();
     for owner in &owners {
-        let _ = writeln!(text, "Owner: {}.", owner.words());
+        let _ = writeln!(text, "Owner: {}.", owner.describe());
     }
-    below(&mut text, graph, uid, &portrait);
-    waiting(&mut text, &portrait, facts);
-    let _ = writeln!(text, "Next: {}.", next(&portrait, &owners, facts));
+    write_dependents(&mut text, graph, uid, &view);
+    write_waiting(&mut text, &view, facts);
+    let _ = writeln!(text, "Next: {}.", next_step(&view, &owners, facts));
     text
 }
 
-fn known(uid: &Uid, portrait: &Portrait) -> String {
-    let name = portrait.coordinates.as_ref().map_or_else(|| format!("uid {uid}"), ToString::to_string);
-    let mut text = match portrait.seen {
-        Seen::Observed => {
-            let by = portrait.resource.as_ref().map(ToString::to_string).unwrap_or_default();
-            let version = portrait.meta.as_ref().map(|it| it.version.to_string()).unwrap_or_default();
+fn describe_state(uid: &Uid, view: &ObjectView) -> String {
+    let name = view.coordinates.as_ref().map_or_else(|| format!("uid {uid}"), ToString::to_string);
+    let mut text = match view.state {
+        ObjectState::Observed => {
+            let by = view.resource.as_ref().map(ToString::to_string).unwrap_or_default();
+            let version = view.meta.as_ref().map(|it| it.version.to_string()).unwrap_or_default();
             format!("{name} is observed by the monitor of {by}, at version {version}.\n")
         }
-        Seen::Virtual => {
+        ObjectState::Virtual => {
             format!("{name} is virtual: it is known only as others name it, and nobody has observed it.\n")
         }
-        Seen::Unwatched => format!("{name} is unwatched: it was observed, but the monitor of its type has stopped.\n"),
-        Seen::Gone => format!("{name} is gone, but others still name it as their owner.\n"),
+        ObjectState::Unwatched => {
+            format!("{name} is unwatched: it was observed, but the monitor of its type has stopped.\n")
+        }
+        ObjectState::Gone => format!("{name} is gone, but others still name it as their owner.\n"),
     };
-    if portrait.deleting {
-        let finalizers = portrait.meta.as_ref().map(|it| &*it.finalizers).unwrap_or_default();
+    if view.deleting {
+        let finalizers = view.meta.as_ref().map(|it| &*it.finalizers).unwrap_or_default();
         let finalizers: Vec<&str> = finalizers.iter().map(|it| &**it).collect();
         let _ = match finalizers.as_slice() {
             [] => writeln!(text, "It is being deleted."),
@@ -82,8 +84,8 @@ fn known(uid: &Uid, portrait: &Portrait) -> String {
 /// The number of dependents that are named. Of more, only the number is shown.
 const NAMED: usize = 5;
 
-fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
-    let Portrait { dependents, blocking, .. } = portrait;
+fn write_dependents(text: &mut String, graph: &Graph, uid: &Uid, view: &ObjectView) {
+    let ObjectView { dependents, blocking, .. } = view;
     if *dependents == 0 {
         return;
     }
@@ -108,7 +110,7 @@ fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
 fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
     let name = |item: Item| match item {
         Item::Observed(uid) => {
-            let coordinates = graph.portrait(&uid).and_then(|it| it.coordinates);
+            let coordinates = graph.view(&uid).and_then(|it| it.coordinates);
             format!("{}, blocks", coordinates.map_or_else(|| format!("uid {uid}"), |it| it.to_string()))
         }
         Item::Virtual(coordinates) => format!("{coordinates}, blocks, though its type is watched no more"),
@@ -116,12 +118,12 @@ fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
     graph.blocking(uid).into_iter().map(|(item, _)| name(item)).collect()
 }
 
-fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
-    let Facts { leads, owners: _, failures, error, held, unsynced } = facts;
-    if !leads {
+fn write_waiting(text: &mut String, view: &ObjectView, facts: &Facts) {
+    let Facts { is_leader, owners: _, failures, error, held, unsynced } = facts;
+    if !is_leader {
         text.push_str("Waiting: this manager does not lead, so it writes nothing.\n");
     }
-    if portrait.is_due {
+    if view.is_due {
         text.push_str("Waiting: it is to be looked at.\n");
     }
     if *failures > 0 {
@@ -149,91 +151,91 @@ fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
 /// A reference, and the known state of the owner.
 struct Owner<'a> {
     named: &'a OwnerRef,
-    proof: Option<&'a Proof>,
-    portrait: Option<Portrait>,
+    proof: Option<&'a OwnerProof>,
+    view: Option<ObjectView>,
 }
 
 impl<'a> Owner<'a> {
     fn new(graph: &Graph, facts: &'a Facts, named: &'a OwnerRef) -> Self {
         let proof = facts.owners.iter().find(|(uid, _)| *uid == named.uid).map(|(_, proof)| proof);
-        Self { named, proof, portrait: graph.portrait(&named.uid) }
+        Self { named, proof, view: graph.view(&named.uid) }
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let OwnerRef { api_version, kind, name, uid, controller: _, block_owner_deletion } = self.named;
         let blocks = if *block_owner_deletion { ", which this blocks in the foreground" } else { "" };
-        format!("{api_version}/{kind} {name}, uid {uid}{blocks}: {}", self.found())
+        format!("{api_version}/{kind} {name}, uid {uid}{blocks}: {}", self.state())
     }
 
-    fn found(&self) -> String {
+    fn state(&self) -> String {
         match self.proof {
-            Some(Proof::Gone) => return "proved gone".to_owned(),
-            Some(Proof::Orphaned) => return "proved gone, and its dependents were to stay".to_owned(),
-            Some(Proof::Unprovable(why)) => return format!("it cannot be asked for, as {why}"),
+            Some(OwnerProof::Gone) => return "proved gone".to_owned(),
+            Some(OwnerProof::Orphaned) => return "proved gone, and its dependents were to stay".to_owned(),
+            Some(OwnerProof::Unprovable(why)) => return format!("it cannot be asked for, as {why}"),
             None => {}
         }
-        let Some(portrait) = &self.portrait else { return "nothing is known of it".to_owned() };
-        let words = match portrait.seen {
-            Seen::Observed if portrait.deleting_dependents => "observed, waiting for its dependents to go first",
-            Seen::Observed if portrait.deleting => "observed, being deleted",
-            Seen::Observed => "observed, and not being deleted",
-            Seen::Virtual => "not observed so far, and looked for live",
-            Seen::Unwatched => "its type is watched no more, and it is looked for live",
-            Seen::Gone => "it is shown no more, which is to be proved live",
+        let Some(view) = &self.view else { return "nothing is known of it".to_owned() };
+        let words = match view.state {
+            ObjectState::Observed if view.deleting_dependents => "observed, waiting for its dependents to go first",
+            ObjectState::Observed if view.deleting => "observed, being deleted",
+            ObjectState::Observed => "observed, and not being deleted",
+            ObjectState::Virtual => "not observed so far, and looked for live",
+            ObjectState::Unwatched => "its type is watched no more, and it is looked for live",
+            ObjectState::Gone => "it is shown no more, which is to be proved live",
         };
         words.to_owned()
     }
 
-    fn lives(&self) -> bool {
-        let seen = |it: &Portrait| it.seen == Seen::Observed && !it.deleting_dependents;
-        self.proof.is_none() && self.portrait.as_ref().is_some_and(seen)
+    fn is_live(&self) -> bool {
+        let seen = |it: &ObjectView| it.state == ObjectState::Observed && !it.deleting_dependents;
+        self.proof.is_none() && self.view.as_ref().is_some_and(seen)
     }
 
-    fn waits(&self) -> bool {
-        self.proof.is_none() && self.portrait.as_ref().is_some_and(|it| it.deleting_dependents)
+    fn is_waiting(&self) -> bool {
+        self.proof.is_none() && self.view.as_ref().is_some_and(|it| it.deleting_dependents)
     }
 
     fn is_gone(&self) -> bool {
-        self.proof == Some(&Proof::Gone) || self.was_orphaned()
+        self.proof == Some(&OwnerProof::Gone) || self.was_orphaned()
     }
 
     fn was_orphaned(&self) -> bool {
-        self.proof == Some(&Proof::Orphaned)
+        self.proof == Some(&OwnerProof::Orphaned)
     }
 }
 
-fn next(portrait: &Portrait, owners: &[Owner<'_>], facts: &Facts) -> &'static str {
-    match portrait.seen {
-        Seen::Virtual | Seen::Unwatched => {
+fn next_step(view: &ObjectView, owners: &[Owner<'_>], facts: &Facts) -> &'static str {
+    match view.state {
+        ObjectState::Virtual | ObjectState::Unwatched => {
             return "a live read tells whether it is there; what depends on it stays until that proves it gone";
         }
-        Seen::Gone => return "what depends on it is deleted, unless another owner of it lives",
-        Seen::Observed => {}
+        ObjectState::Gone => return "what depends on it is deleted, unless another owner of it lives",
+        ObjectState::Observed => {}
     }
-    if portrait.orphaning {
+    if view.orphaning {
         return "its dependents lose their references to it, then it goes";
     }
-    if portrait.deleting_dependents && portrait.blocking > 0 {
+    if view.deleting_dependents && view.blocking > 0 {
         return "it goes when no dependent blocks it any more";
     }
-    if portrait.deleting_dependents {
+    if view.deleting_dependents {
         return "the finalizer foregroundDeletion is taken off";
     }
-    if portrait.deleting {
+    if view.deleting {
         return "nothing here: it goes when its finalizers are taken off by whoever set them";
     }
     match owners {
         [] => "nothing: it has no owner, so it stays",
-        _ if owners.iter().any(Owner::lives) && owners.iter().all(Owner::lives) => {
+        _ if owners.iter().any(Owner::is_live) && owners.iter().all(Owner::is_live) => {
             "nothing: its owners live, so it stays"
         }
-        _ if owners.iter().any(Owner::lives) => {
+        _ if owners.iter().any(Owner::is_live) => {
             "it stays, as an owner lives; references to those that are gone are taken off"
         }
         _ if owners.iter().all(Owner::was_orphaned) => {
             "it stays, as it was orphaned; references to those that are gone are taken off"
         }
-        _ if !owners.iter().all(|it| it.is_gone() || it.waits()) => "it stays until each owner is proved gone",
+        _ if !owners.iter().all(|it| it.is_gone() || it.is_waiting()) => "it stays until each owner is proved gone",
         _ if facts.held.is_some() => "it is deleted as soon as the breaker lets it",
         _ => "it is deleted, as no owner of it stays",
     }

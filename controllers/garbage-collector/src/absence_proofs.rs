@@ -12,61 +12,61 @@ use parking_lot::Mutex;
 use crate::{evidence::Gone, graph::Coordinates};
 
 /// The size of upstream's `absentOwnerCache`.
-const ABSENT: usize = 500;
+const ABSENCE_CACHE_SIZE: usize = 500;
 /// Dependents that appear late do so within minutes. Ten thousand uids need a few hundred kilobytes.
-const ORPHANED: usize = 10_000;
+const ORPHANED_OWNERS_SIZE: usize = 10_000;
 
 /// Proofs kept for one uid. If dependents claim more coordinates than this, only the last are kept, and the others are
 /// requested again.
-const CLAIMS: usize = 16;
+const MAX_PROOFS_PER_UID: usize = 16;
 
 /// Owners that are proved gone, by uid, and for each the coordinates of the proof. A reference with the right uid but a
 /// wrong kind, name or namespace proves nothing about the right coordinates. If dependents in the graph name the owner,
 /// the graph keeps the proof; this cache serves dependents that are not observed yet. Entries do not expire, because
 /// the server never reuses a uid. Only a restore of etcd can bring an object back: all proofs of a uid are removed when
 /// the object is observed.
-pub(crate) struct Absent(Mutex<Lru<Uid, Absences>>);
+pub(crate) struct AbsenceCache(Mutex<Lru<Uid, AbsenceProofs>>);
 
-impl Default for Absent {
+impl Default for AbsenceCache {
     fn default() -> Self {
-        Self(Mutex::new(Lru::new(ABSENT)))
+        Self(Mutex::new(Lru::new(ABSENCE_CACHE_SIZE)))
     }
 }
 
-impl Absent {
+impl AbsenceCache {
     /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
     /// dependent.
-    pub(crate) fn of(&self, claim: &Coordinates) -> Option<Gone> {
-        self.0.lock().get(&claim.uid)?.of(claim).cloned()
+    pub(crate) fn get(&self, claim: &Coordinates) -> Option<Gone> {
+        self.0.lock().get(&claim.uid)?.get(claim).cloned()
     }
 
-    pub(crate) fn remember(&self, gone: Gone) {
+    pub(crate) fn insert(&self, gone: Gone) {
         let uid = gone.owner().uid.clone();
         let mut lru = self.0.lock();
         match lru.get_mut(&uid) {
-            Some(absences) if absences.0.len() < CLAIMS => absences.insert(gone),
-            _ => lru.insert(uid, Absences(vec![gone])),
+            Some(proofs) if proofs.0.len() < MAX_PROOFS_PER_UID => proofs.insert(gone),
+            _ => lru.insert(uid, AbsenceProofs(vec![gone])),
         }
     }
 
     /// Removes all proofs of a uid, because the object was observed.
-    pub(crate) fn forget(&self, shown: &Uid) {
+    pub(crate) fn remove(&self, shown: &Uid) {
         self.0.lock().remove(shown);
     }
 
     /// Removes everything, because every object may exist again.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Lru::new(ABSENT);
+        *self.0.lock() = Lru::new(ABSENCE_CACHE_SIZE);
     }
 }
 
 /// The proofs of one uid, sorted by coordinates: at these coordinates, which dependents claim, no such object exists.
 #[derive(Default)]
-pub(crate) struct Absences(Vec<Gone>);
+pub(crate) struct AbsenceProofs(Vec<Gone>);
 
-impl Absences {
+impl AbsenceProofs {
     /// The proof that the claimed object is gone, whether its type is namespaced or not.
-    pub(crate) fn of(&self, claim: &Coordinates) -> Option<&Gone> {
+    pub(crate) fn get(&self, claim: &Coordinates) -> Option<&Gone> {
         let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
         let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
         self.0.get(found?)
@@ -83,7 +83,7 @@ impl Absences {
     /// Keeps only the proofs that these claims need.
     pub(crate) fn retain<'a>(&mut self, claims: impl IntoIterator<Item = &'a Coordinates>) {
         let mut kept = Self::default();
-        for gone in claims.into_iter().filter_map(|it| self.of(it)) {
+        for gone in claims.into_iter().filter_map(|it| self.get(it)) {
             kept.insert(gone.clone());
         }
         *self = kept;
@@ -91,30 +91,30 @@ impl Absences {
 }
 
 /// Owners whose dependents this process orphaned. A dependent that is observed late must stay too.
-pub(crate) struct Orphaned(Mutex<Lru<Uid, ()>>);
+pub(crate) struct OrphanedOwners(Mutex<Lru<Uid, ()>>);
 
-impl Default for Orphaned {
+impl Default for OrphanedOwners {
     fn default() -> Self {
-        Self(Mutex::new(Lru::new(ORPHANED)))
+        Self(Mutex::new(Lru::new(ORPHANED_OWNERS_SIZE)))
     }
 }
 
-impl Orphaned {
-    pub(crate) fn has(&self, owner: &Uid) -> bool {
+impl OrphanedOwners {
+    pub(crate) fn contains(&self, owner: &Uid) -> bool {
         self.0.lock().get(owner).is_some()
     }
 
-    pub(crate) fn remember(&self, owner: Uid) {
+    pub(crate) fn insert(&self, owner: Uid) {
         self.0.lock().insert(owner, ());
     }
 
     /// Removes everything after a restore of etcd, because the owners may exist again.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Lru::new(ORPHANED);
+        *self.0.lock() = Lru::new(ORPHANED_OWNERS_SIZE);
     }
 
     /// Removes an owner, because it is deleted in another way after all.
-    pub(crate) fn forget(&self, owner: &Uid) {
+    pub(crate) fn remove(&self, owner: &Uid) {
         self.0.lock().remove(owner);
     }
 }
@@ -186,11 +186,11 @@ mod tests {
     }
 
     fn gone(name: &str, namespace: &str) -> Gone {
-        Gone::told(Coordinates::claimed(&reference(name, "Pod"), &namespace.into()))
+        Gone::from_deleted_event(Coordinates::claimed(&reference(name, "Pod"), &namespace.into()))
     }
 
     #[test]
-    fn acceptance_gc_008_a_full_table_forgets_what_was_not_used_for_longest() {
+    fn acceptance_gc_008_a_full_cache_removes_the_least_recently_used() {
         let mut lru = Lru::new(2);
         lru.insert("a", 1);
         lru.insert("b", 2);
@@ -202,28 +202,28 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_gc_008_five_hundred_owners_are_remembered_and_who_is_used_longest() {
-        let absent = Absent::default();
-        for number in 0..=ABSENT {
-            absent.remember(gone(&format!("owner-{number}"), "a"));
+    fn acceptance_gc_008_five_hundred_owners_are_cached_and_recently_used_ones_stay() {
+        let cache = AbsenceCache::default();
+        for number in 0..=ABSENCE_CACHE_SIZE {
+            cache.insert(gone(&format!("owner-{number}"), "a"));
         }
         let namespace = Atom::from("a");
         let known = |number: usize| {
             let claim = Coordinates::claimed(&reference(&format!("owner-{number}"), "Pod"), &namespace);
-            absent.of(&claim).is_some()
+            cache.get(&claim).is_some()
         };
         assert!(!known(0) && known(1));
-        absent.remember(gone("one-more", "a"));
+        cache.insert(gone("one-more", "a"));
         assert!(known(1) && !known(2), "to be asked for is a use");
     }
 
     #[test]
-    fn an_owner_is_known_by_all_that_names_it() {
-        let absent = Absent::default();
-        absent.remember(gone("x", "a"));
-        absent.remember(gone("cluster", ""));
+    fn a_proof_is_found_only_by_matching_coordinates() {
+        let cache = AbsenceCache::default();
+        cache.insert(gone("x", "a"));
+        cache.insert(gone("cluster", ""));
         let known = |name: &str, kind: &str, namespace: &str| {
-            absent.of(&Coordinates::claimed(&reference(name, kind), &namespace.into())).is_some()
+            cache.get(&Coordinates::claimed(&reference(name, kind), &namespace.into())).is_some()
         };
         assert!(known("x", "Pod", "a"));
         assert!(!known("x", "Pod", "b"), "another namespace");
@@ -234,34 +234,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_is_gone_by_none_of_its_names() {
-        let absent = Absent::default();
+    fn an_observed_object_loses_all_its_absence_proofs() {
+        let cache = AbsenceCache::default();
         let claims = [("v1", "x", "a"), ("v1beta1", "x", "a"), ("v1", "wrong", "a"), ("v1", "x", "")];
         let claims = claims.map(|(version, name, namespace)| {
             let by = OwnerRef { api_version: version.into(), uid: Uid::new("x"), ..reference(name, "Pod") };
             Coordinates::claimed(&by, &namespace.into())
         });
-        claims.iter().for_each(|it| absent.remember(Gone::told(it.clone())));
-        absent.remember(gone("y", "a"));
-        assert!(claims.iter().all(|it| absent.of(it).is_some()));
-        absent.forget(&Uid::new("x"));
-        assert!(claims.iter().all(|it| absent.of(it).is_none()));
-        assert!(absent.of(gone("y", "a").owner()).is_some(), "another uid");
-        absent.clear();
-        assert!(absent.of(gone("y", "a").owner()).is_none());
+        claims.iter().for_each(|it| cache.insert(Gone::from_deleted_event(it.clone())));
+        cache.insert(gone("y", "a"));
+        assert!(claims.iter().all(|it| cache.get(it).is_some()));
+        cache.remove(&Uid::new("x"));
+        assert!(claims.iter().all(|it| cache.get(it).is_none()));
+        assert!(cache.get(gone("y", "a").owner()).is_some(), "another uid");
+        cache.clear();
+        assert!(cache.get(gone("y", "a").owner()).is_none());
     }
 
     #[test]
-    fn an_owner_that_is_claimed_in_countless_ways_takes_no_more_room_than_others() {
-        let absent = Absent::default();
+    fn the_number_of_proofs_per_owner_is_limited() {
+        let cache = AbsenceCache::default();
         let claim = |number: usize| {
             let by = OwnerRef { uid: Uid::new("x"), ..reference(&format!("name-{number}"), "Pod") };
             Coordinates::claimed(&by, &"a".into())
         };
-        for number in 0..10 * CLAIMS + 3 {
-            absent.remember(Gone::told(claim(number)));
-            assert!(absent.of(&claim(number)).is_some());
-            assert!(absent.0.lock().get(&Uid::new("x")).unwrap().0.len() <= CLAIMS);
+        for number in 0..10 * MAX_PROOFS_PER_UID + 3 {
+            cache.insert(Gone::from_deleted_event(claim(number)));
+            assert!(cache.get(&claim(number)).is_some());
+            assert!(cache.0.lock().get(&Uid::new("x")).unwrap().0.len() <= MAX_PROOFS_PER_UID);
         }
     }
 }
