@@ -6,11 +6,10 @@ mod slis;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use controller::{Controller, Page};
+use controller::{Controller, Page, WorkerHealth};
 use informer::Informers;
 use metrics::Metrics;
 use parking_lot::Mutex;
-use runner::WorkerHealth;
 
 pub use query::Query;
 pub use report::Report;

@@ -64,7 +64,7 @@ const MACHINES: &[&str] = &[
     "shared/process/clock/src/drift.rs",
     "shared/kube/informer/src/reflector.rs",
     "shared/kube/leader-election/src/machine.rs",
-    "shared/controller/workqueue/src/core.rs",
+    "shared/controller/runtime/src/workqueue/core.rs",
 ];
 
 /// Words that neither rules nor machines may contain outside comments.

@@ -2,9 +2,8 @@
 
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
 use clock::Drift;
-use controller::TimedKey;
+use controller::{Lane, TimedKey};
 use informer::{Cause, Change};
-use workqueue::Lane;
 
 use crate::{
     Ctx, Key, SyncKey,

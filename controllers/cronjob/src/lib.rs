@@ -36,13 +36,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
 use clock::{Clock, Drift};
-use consistency::ConsistencyStore;
-use controller::{Builder, Factor, Profile, Proof, Right, TimedKey};
+use controller::{Backoff, Builder, ConsistencyStore, Factor, Lane, Outcome, Profile, Proof, Queue, Right, TimedKey};
 use events::{ObjectReference, Recorder, Type};
 use informer::Informer;
 use parking_lot::Mutex;
-use runner::Outcome;
-use workqueue::{Backoff, Lane, Queue};
 
 use crate::{metrics::CronJobMetrics, state::CronJobStates, sync::SyncError, zones::Zones};
 

@@ -5,9 +5,9 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::{Api, ApiError};
 use clock::Timestamp;
+use controller::Outcome;
 use events::Type;
 use informer::StoreError;
-use runner::Outcome;
 
 use crate::{
     Ctx,

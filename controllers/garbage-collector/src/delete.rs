@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{Meta, Version};
 use client::{ApiError, DeleteOptions};
-use runner::Outcome;
+use controller::Outcome;
 
 use crate::{
     Ctx,

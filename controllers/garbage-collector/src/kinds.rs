@@ -12,8 +12,8 @@ use std::{
 };
 
 use api::{Atom, Resource};
+use client::discovery::Discovery;
 use clock::Instant;
-use discovery::Discovery;
 use parking_lot::RwLock;
 
 use crate::graph::TypeName;

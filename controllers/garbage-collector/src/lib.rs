@@ -49,11 +49,9 @@ use std::{sync::Arc, time::Duration};
 
 use api::Uid;
 use clock::Clock;
-use controller::{Builder, Factor, Profile, Right};
+use controller::{Backoff, Builder, Factor, Outcome, Profile, Right, error_chain};
 use parking_lot::Mutex;
-use runner::{Outcome, error_chain};
 use tokio::sync::Semaphore;
-use workqueue::Backoff;
 
 use crate::{
     delete_limiter::DeleteLimiter,

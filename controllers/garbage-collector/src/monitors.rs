@@ -23,10 +23,10 @@ use std::{
 };
 
 use api::Resource;
+use client::discovery::Discovery;
 use client::{Api, ApiError, Limits, ListOptions};
 use clock::{BootInstant, Clock, Instant};
 use controller::Builder;
-use discovery::Discovery;
 use futures::{StreamExt, future::join_all, stream};
 use informer::{Dynamic, Informers, Registration, Scope, Watched};
 use parking_lot::Mutex;

@@ -7,8 +7,8 @@ use std::{
 
 use api::{Meta, OwnerRef, Uid, Version};
 use client::ApiError;
+use controller::Outcome;
 use futures::{StreamExt, stream};
-use runner::Outcome;
 
 use crate::{
     Ctx, PATCHES,

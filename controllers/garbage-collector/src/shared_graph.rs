@@ -10,9 +10,9 @@ use std::sync::{
 
 use api::{Meta, Resource, Uid, Version};
 use clock::Instant;
+use controller::{Lane, Queue};
 use events::{ObjectReference, Recorder, Type};
 use parking_lot::Mutex;
-use workqueue::{Lane, Queue};
 
 use crate::{
     absence_proofs::{AbsenceCache, OrphanedOwners},

@@ -4,10 +4,8 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{
-    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, TemplateError, is_gone,
-};
 use serde_json::value::RawValue;
+use workload::{Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, TemplateError, is_gone};
 
 use crate::{
     Ctx,
@@ -141,7 +139,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], positions: &[usize]
 
 /// Whether the pod does not have our finalizer.
 fn is_untracked(pod: &Pod) -> bool {
-    !pod_control::has_finalizer(pod, FINALIZER)
+    !workload::has_finalizer(pod, FINALIZER)
 }
 
 fn is_adopted(claimed: &Claimed, at: usize) -> bool {
@@ -365,7 +363,7 @@ impl Ctx {
         if cached.is_some() {
             self.memory.on_pod_seen(&uid);
         }
-        let has_ended = cached.map_or(passed, |it| !pod_control::is_active(&it));
+        let has_ended = cached.map_or(passed, |it| !workload::is_active(&it));
         if has_ended {
             self.memory.on_pod_stopped(&uid);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{Job, JobStatus, Pod};
 use client::{ApiError, Written};
 use events::Type;
-use pod_control::{Owner, is_gone};
+use workload::{Owner, is_gone};
 
 use crate::{
     Ctx,

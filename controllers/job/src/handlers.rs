@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::{Atom, Entry, JOB_LABELS, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
+use controller::Lane;
 use informer::{Cause, Change};
-use pod_control::is_terminal;
-use workqueue::Lane;
+use workload::is_terminal;
 
 use crate::{
     Ctx,

@@ -50,13 +50,11 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Job, ObjectKey, Pod, Uid, Version};
 use clock::Clock;
-use consistency::ConsistencyStore;
-use controller::{Builder, Factor, Profile, Proof, Right};
+use controller::{Backoff, Builder, ConsistencyStore, Factor, Profile, Proof, Queue, Right};
 use events::Recorder;
 use informer::Informer;
-use pod_control::PodControl;
 use tokio_util::sync::CancellationToken;
-use workqueue::{Backoff, Queue};
+use workload::PodControl;
 
 use crate::{concurrency::CallLimit, memory::Memory, metrics::Meters, orphans::OrphanKey};
 

@@ -8,8 +8,8 @@ use std::{
 
 use api::{Uid, Version};
 use clock::Instant;
-use expectations::Expectations;
 use parking_lot::Mutex;
+use workload::Expectations;
 
 use crate::{backoff::Backoff, creation_limit::CreationLimit, finalizer_removals::FinalizerRemovals, snapshot::Unseen};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{Job, Pod};
 use metrics::{HistogramVec, IntCounterVec, Metrics};
-use pod_control::{has_finalizer, is_terminal};
+use workload::{has_finalizer, is_terminal};
 
 use crate::snapshot::FINALIZER;
 

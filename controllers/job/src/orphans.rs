@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use api::{Atom, Job, MetaRef, ObjectKey, OwnerRef, Pod, PodIndex, Typed, Uid};
 use client::ApiError;
+use controller::Outcome;
 use informer::StoreError;
-use pod_control::{has_finalizer, is_gone};
-use runner::Outcome;
+use workload::{has_finalizer, is_gone};
 
 use crate::{Ctx, handlers::matching_jobs, snapshot::FINALIZER};
 

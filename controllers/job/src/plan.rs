@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use pod_control::deletion_order;
+use workload::deletion_order;
 
 use crate::{
     ending::{self, Ending},

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
-use pod_control::{has_finalizer, is_ready};
+use workload::{has_finalizer, is_ready};
 
 use crate::{
     backoff::Backoff,

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Selector, SelectorOperator, Typed};
 use clock::Instant;
+use controller::Outcome;
 use events::Type;
 use informer::StoreError;
-use pod_control::{ClaimError, Owner, claim, has_finalizer, is_terminal};
-use runner::Outcome;
+use workload::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 
 use crate::{
     Ctx, accounting,

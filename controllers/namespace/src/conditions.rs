@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{Atom, Condition, ConditionStatus, Resource};
-use discovery::Discovery;
+use client::discovery::Discovery;
 
 use crate::remains::Remains;
 

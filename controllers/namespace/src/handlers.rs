@@ -1,8 +1,8 @@
 //! Handles changes of namespaces: updates the recorded state and enqueues the key. The work for each event is constant.
 
 use api::{Atom, Entry, MetaRef, Namespace};
+use controller::{Lane, Queue};
 use informer::{Cause, Change};
-use workqueue::{Lane, Queue};
 
 use crate::{Ctx, terminating::FirstObserved};
 

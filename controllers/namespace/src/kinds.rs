@@ -1,7 +1,7 @@
 //! Selects from discovery the kinds that a namespace sync needs.
 
 use api::Resource;
-use discovery::{Discovery, Served};
+use client::discovery::{Discovery, Served};
 
 /// What discovery shows of pods. All other content waits for the pods to end.
 #[derive(Debug, PartialEq, Eq)]

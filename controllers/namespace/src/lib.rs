@@ -33,12 +33,11 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Atom, MetaRef, Namespace};
 use client::Api;
+use client::discovery::Discoveries;
 use clock::Clock;
-use controller::{Builder, Factor, Mark, Profile, Proof, Right};
-use discovery::Discoveries;
+use controller::{Backoff, Builder, Factor, Mark, Profile, Proof, Right};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use workqueue::Backoff;
 
 use crate::{
     cluster_lists::ClusterLists, pod_watches::PodWatches, slow_limit::SlowLimit, terminating::TerminatingNamespaces,

@@ -11,9 +11,9 @@ use std::{
 };
 
 use api::{Atom, Event, Meta, Pod, PodIndex, Typed};
+use controller::Queue;
 use informer::{Dynamic, Informer, Informers, Scope, Sink};
 use parking_lot::Mutex;
-use workqueue::Queue;
 
 /// The most namespaces with a watch of their own.
 const MAX_WATCHES: usize = 100;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::{Atom, Meta, Resource, Uid};
+use client::discovery::Served;
 use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
-use discovery::Served;
 use futures::{StreamExt, future, stream};
 
 use crate::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use api::{Atom, Namespace, NamespacePhase, Typed, Uid};
 use client::{ApiError, Written};
-use runner::Outcome;
+use controller::Outcome;
 
 use crate::{
     Ctx,

@@ -2,9 +2,8 @@
 
 use api::{Entry, Job};
 use clock::Drift;
-use controller::TimedKey;
+use controller::{Lane, TimedKey};
 use informer::Change;
-use workqueue::Lane;
 
 use crate::{Ctx, expiry, metrics};
 

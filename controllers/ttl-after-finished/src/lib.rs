@@ -21,12 +21,10 @@ use std::{sync::Arc, time::Duration};
 use api::Job;
 use client::Api;
 use clock::{Clock, Drift};
-use controller::{Builder, Factor, Profile, Proof, Right, TimedKey};
+use controller::{Backoff, Builder, Factor, Lane, Outcome, Profile, Proof, Queue, Right, TimedKey};
 use events::Recorder;
 use informer::Store;
 use parking_lot::Mutex;
-use runner::Outcome;
-use workqueue::{Backoff, Lane, Queue};
 
 use crate::{metrics::Meters, sync::SyncError};
 

@@ -2,8 +2,8 @@
 
 use api::{Job, ObjectKey, Typed};
 use client::{ApiError, DeleteOptions, Propagation};
+use controller::Outcome;
 use informer::StoreError;
-use runner::Outcome;
 
 use crate::{
     Ctx,

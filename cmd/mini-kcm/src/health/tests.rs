@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clock::Clock;
-use workqueue::{Backoff, Queue};
+use controller::{Backoff, Queue};
 
 use super::*;
 
@@ -36,7 +36,7 @@ async fn a_controller_whose_workers_do_not_move_fails_its_check_and_no_other() {
     health
         .run_controllers(vec![running("a-controller", vec![well.clone()]), running("b-controller", vec![well, stuck])]);
     queue.add(1);
-    tokio::time::sleep(runner::STALL - Duration::from_secs(1)).await;
+    tokio::time::sleep(controller::STALL - Duration::from_secs(1)).await;
     assert!(health.answer(Probe::Livez, &Query::parse("")).healthy);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let report = health.answer(Probe::Healthz, &Query::parse(""));

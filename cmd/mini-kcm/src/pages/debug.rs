@@ -11,8 +11,7 @@ use axum::{
     routing::any,
 };
 use clock::Clock;
-use controller::{PageContent, Query};
-use runner::Reading;
+use controller::{PageContent, Query, Reading};
 use serde_json::{Value, json};
 
 use super::{NO_SNIFF, json as page, not_found, text};

@@ -2,9 +2,9 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request},
 };
+use controller::{Backoff, Queue};
 use serde_json::json;
 use tower::ServiceExt;
-use workqueue::{Backoff, Queue};
 
 use super::*;
 use crate::health::Running;
@@ -56,7 +56,7 @@ fn site(profiling: bool) -> Site {
 impl Site {
     fn lead(&self) -> Queue<u8> {
         let queue = Queue::new("namespace", Backoff::default(), self.clock.clone(), &self.metrics);
-        let worker_health = runner::WorkerHealth::new(&queue, 10, self.clock.clone());
+        let worker_health = controller::WorkerHealth::new(&queue, 10, self.clock.clone());
         worker_health.on_started();
         let running = Running { name: "namespace-controller", worker_health: vec![worker_health], pages: Vec::new() };
         self.health.run_controllers(vec![running]);

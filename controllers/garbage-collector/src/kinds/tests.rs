@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use discovery::Served;
+use client::discovery::Served;
 
 use super::*;
 

@@ -11,8 +11,8 @@ use std::{
 };
 
 use api::Resource;
+use client::discovery::{Discovery, Served};
 use clock::Instant;
-use discovery::{Discovery, Served};
 
 /// A type is removed after answers have lacked it for this long. Otherwise its objects could be missed as dependents.
 const STOP_AFTER: Duration = Duration::from_secs(30);

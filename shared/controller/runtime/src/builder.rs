@@ -7,13 +7,11 @@ use events::Recorder;
 use futures::future::BoxFuture;
 use informer::{Cause, Change, Informer, Informers};
 use metrics::Metrics;
-use runner::{Environment, Outcome, WorkerHealth, Workers};
 use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
-use workqueue::{Backoff, Lane, Queue};
 
 use crate::{
-    Page, PageContent, Query,
+    Backoff, Environment, Lane, Outcome, Page, PageContent, Query, Queue, WorkerHealth, Workers,
     running::{Cache, Controller, Part},
 };
 

@@ -6,15 +6,23 @@
 //! when the term begins, so that every work queue is filled by the initial events, as at a first start. So a standby
 //! that becomes leader needs no special code. A controller that finds its informers at run time uses a [background
 //! task](Builder::background), which also runs on a standby.
+//!
+//! Reading order: [`Builder`], [`Controller`], then the modules `workqueue`, `runner` and `consistency`.
 
 mod builder;
+mod consistency;
 mod page;
 mod profile;
+mod runner;
 mod running;
 mod timed_key;
+mod workqueue;
 
 pub use builder::{Builder, Deps, Factor, Proof};
+pub use consistency::ConsistencyStore;
 pub use page::{Page, PageContent, Query};
 pub use profile::{Mark, Profile, Right};
+pub use runner::{Environment, Outcome, Reading, STALL, Stuck, WorkerHealth, Workers, error_chain};
 pub use running::{Cache, Controller};
 pub use timed_key::TimedKey;
+pub use workqueue::{Added, Backoff, Core, Lane, Queue, Taken};

@@ -4,11 +4,10 @@ use api::ObjectKey;
 use events::Recorder;
 use futures::future::{BoxFuture, join_all};
 use informer::{Registration, Watched};
-use runner::WorkerHealth;
 use tasks::Task;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{Page, Proof};
+use crate::{Page, Proof, WorkerHealth};
 
 /// A declared controller. It does nothing before [`Controller::run`].
 pub struct Controller {

@@ -7,15 +7,13 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use api::{Atom, Namespace};
 use client::Limits;
 use clock::{Clock, Timestamp};
-use controller::{Builder, Controller, Deps, Proof};
+use controller::{Backoff, Builder, Controller, Deps, Lane, Outcome, Proof};
 use parking_lot::Mutex;
-use runner::Outcome;
 use serde_json::json;
 use tasks::Scope;
 use test_cluster::TestCluster;
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
-use workqueue::{Backoff, Lane};
 
 const NAME: &str = "test-controller";
 

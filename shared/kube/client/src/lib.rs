@@ -15,6 +15,7 @@ mod api_client;
 mod certificate;
 mod clients;
 mod config;
+pub mod discovery;
 mod error;
 mod exec;
 mod fence;

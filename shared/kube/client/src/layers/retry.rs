@@ -13,7 +13,7 @@ const DISCARDED: usize = 64 * 1024;
 /// Much shorter than the time after which a worker without progress counts as stuck.
 const STEP: Duration = Duration::from_secs(60);
 /// A request is not retried if that would be later than this after its start. With its last attempt (70 s) it then ends
-/// long before the worker that waits for it counts as stuck (`runner::STALL`).
+/// long before the worker that waits for it counts as stuck (`controller::STALL`).
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// Marks a request that is never retried. The 429 of an eviction is the decision of a PodDisruptionBudget and not

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use api::{Atom, Cached, Entry, Node, Pod, Typed};
 use client::{Api, ApiError, DeleteOptions};
-use controller::{Builder, Factor, Proof};
+use controller::{Backoff, Builder, Factor, Outcome, Proof, Queue};
 use informer::Informer;
-use runner::Outcome;
 use serde_json::json;
-use workqueue::{Backoff, Queue};
 
 const NAMESPACE: &str = "kube-system";
 

@@ -7,7 +7,7 @@ mod outcome;
 mod worker_health;
 mod workers;
 
-pub use crate::{
+pub use self::{
     outcome::{Outcome, error_chain},
     worker_health::{Reading, STALL, Stuck, WorkerHealth},
     workers::{Environment, Workers},

@@ -9,10 +9,10 @@ use client::{ApiError, Limits};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
 use parking_lot::Mutex;
-use pod_control::{ClaimError, Claimed, Owner, PodControl, claim, is_gone};
 use serde_json::{Value, json, value::RawValue};
 use test_cluster::{Call, TestCluster, Verdict};
 use testing::Rig;
+use workload::{ClaimError, Claimed, Owner, PodControl, claim, is_gone};
 
 const FINALIZER: &str = "example.com/ours";
 
@@ -174,7 +174,7 @@ async fn acceptance_common_014_a_pod_with_only_the_uid_of_an_owner_is_ignored() 
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
+    assert_eq!(workload::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), workload::Claim::Keep);
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn acceptance_common_017_018_deleting_pods_and_pods_of_other_namespaces_ar
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Adopt);
+    assert_eq!(workload::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), workload::Claim::Adopt);
 }
 
 #[tokio::test(start_paused = true)]

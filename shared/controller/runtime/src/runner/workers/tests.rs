@@ -1,9 +1,9 @@
 use std::time::Duration;
 
+use crate::Backoff;
 use parking_lot::Mutex;
 use tasks::Scope;
 use tokio::time::sleep;
-use workqueue::Backoff;
 
 use super::*;
 

@@ -5,7 +5,7 @@ use metrics::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{
+use crate::workqueue::{
     backoff::Backoff,
     core::{Added, Core, Lane, Taken, add_capped},
     meters::{Gauges, Meters, Readable, Reading},

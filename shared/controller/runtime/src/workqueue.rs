@@ -12,7 +12,7 @@ mod delayed;
 mod meters;
 mod queue;
 
-pub use crate::{
+pub use self::{
     backoff::Backoff,
     core::{Added, Core, Lane, Taken},
     queue::Queue,

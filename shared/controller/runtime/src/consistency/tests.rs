@@ -3,17 +3,16 @@ use std::{
     thread,
 };
 
+use crate::{Backoff, Outcome, Queue, WorkerHealth, Workers};
 use api::{Node, Pod, Typed};
 use client::{ApiError, Clients, Connection, Limits, Term};
 use clock::Clock;
 use informer::Informers;
-use runner::{Outcome, WorkerHealth, Workers};
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{TestCluster, Verdict};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use workqueue::{Backoff, Queue};
 
 use super::*;
 
@@ -306,7 +305,7 @@ async fn acceptance_machinery_024_a_key_with_an_unobserved_write_is_parked_until
             }
         }
     };
-    let env = runner::Environment {
+    let env = crate::Environment {
         spawner: rig.scope.spawner(),
         clock: rig.clock.clone(),
         metrics: rig.metrics.clone(),

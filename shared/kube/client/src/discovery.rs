@@ -1,7 +1,7 @@
-//! Which kinds the server serves, and which groups do not answer.
+//! Discovery: the kinds that the server serves, and the groups that do not answer.
 //!
-//! `parse` turns documents into a [`Discovery`], `read` asks for them, and [`Discoveries`] shares one answer between all
-//! that wait for one.
+//! `parse` parses discovery documents into a [`Discovery`], `read` requests them, and [`Discoveries`] shares one result
+//! between all callers that wait for it.
 
 mod parse;
 mod read;
@@ -9,9 +9,10 @@ mod read;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{Atom, Resource};
-use client::Api;
 use clock::{Clock, Instant};
 use tokio::sync::Mutex;
+
+use crate::Api;
 
 /// How long a complete discovery is reused. It is short, because an aggregated API may return with its objects.
 const WHOLE: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@
 
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
+use crate::Queue;
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
-use workqueue::Queue;
 
 /// A key is polled within this time unless it is stuck: a call ends after 70 s, or after 190 s if the server requests
 /// retries, and a wait for the rate limiter wakes once per minute. The rest is a reserve for a busy machine.

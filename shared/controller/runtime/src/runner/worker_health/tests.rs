@@ -4,10 +4,12 @@ use metrics::Metrics;
 use tasks::Scope;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use workqueue::Backoff;
 
 use super::*;
-use crate::{Environment, Outcome, Workers};
+use crate::{
+    Backoff,
+    runner::{Environment, Outcome, Workers},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BASE: Reading =

@@ -6,9 +6,11 @@ use metrics::{IntCounter, Metrics};
 use tasks::{Spawner, Task};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span};
-use workqueue::Queue;
 
-use crate::{Outcome, WorkerHealth, error_chain};
+use crate::{
+    Queue,
+    runner::{Outcome, WorkerHealth, error_chain},
+};
 
 /// The environment of workers.
 #[derive(Clone)]

@@ -1,14 +1,16 @@
-//! Asks for discovery.
+//! Requests discovery documents.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use client::Api;
 use futures::{StreamExt, stream};
 
 use crate::{
-    Discovery,
-    parse::{self, CORE, Group, GroupVersion, NAMED, Root, Version},
+    Api,
+    discovery::{
+        Discovery,
+        parse::{self, CORE, Group, GroupVersion, NAMED, Root, Version},
+    },
 };
 
 /// Every group with all its resources in one answer where the server can, else the old form.

@@ -2,10 +2,11 @@
 //!
 //! Reading order: [`Owner`] (the owner of pods), [`PodControl`] (the writes with their events), `claim` (adoption and
 //! release), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
-//! (pure), [`SlowStart`].
+//! (pure), [`SlowStart`], [`Expectations`].
 
 mod claim;
 mod control;
+mod expectations;
 mod owner;
 mod predicates;
 mod ranking;
@@ -14,6 +15,7 @@ mod template;
 
 pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
+pub use expectations::Expectations;
 pub use owner::Owner;
 pub use predicates::{has_finalizer, is_active, is_ready, is_terminal, is_terminating};
 pub use ranking::deletion_order;

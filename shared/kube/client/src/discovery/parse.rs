@@ -8,7 +8,7 @@ use std::{
 use api::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::{Discovery, Served};
+use crate::discovery::{Discovery, Served};
 
 /// Where the core group is listed.
 pub(crate) const CORE: &str = "/api";

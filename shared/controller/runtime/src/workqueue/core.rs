@@ -6,7 +6,7 @@ use std::{
 
 use clock::Instant;
 
-use crate::{
+use crate::workqueue::{
     backoff::{Backoff, Limiter},
     delayed::Delayed,
 };
