@@ -24,6 +24,10 @@ use crate::{
 /// Each sync is this much later than its time, against small clock differences (upstream's `nextScheduleDelta`).
 const PADDING: Duration = Duration::from_millis(100);
 
+/// The pause after a time was recorded. Usually the watch event of that write starts the next sync earlier. A webhook
+/// that resets the status would otherwise cause a write without end.
+const RECORD_PAUSE: Duration = Duration::from_secs(1);
+
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
@@ -67,7 +71,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         Some(at) => {
             change.started = compare_jobs(&known, &children, &BTreeSet::new()).change.started;
             change.last_schedule = Some(at);
-            Ok(Outcome::After(Duration::ZERO))
+            Ok(Outcome::After(RECORD_PAUSE))
         }
         None => run_pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
     };

@@ -1,6 +1,6 @@
 //! Limits the concurrent API calls and shares them between Jobs.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 
 use clock::Instant;
 use futures::{StreamExt, stream};
@@ -18,6 +18,10 @@ const MAX_CALLS_PER_JOB: usize = 64;
 /// How long one stage of a sync starts new calls while other Jobs wait for a worker. A Job with thousands of pods, at
 /// twenty calls per second, would otherwise delay them for minutes.
 const STAGE_TIME: Duration = Duration::from_secs(5);
+
+/// How often a sync wakes while it waits for permits. Otherwise it would count as stuck while other Jobs use all
+/// permits for calls that hang.
+const WAKE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The start of one stage of a sync.
 #[derive(Debug, Clone, Copy)]
@@ -73,13 +77,19 @@ impl CallLimit {
                 if is_over() { None } else { Some(call.await) }
             });
         }
-        stream::iter(calls).buffered(MAX_CALLS_PER_JOB).collect().await
+        let mut results = pin!(stream::iter(calls).buffered(MAX_CALLS_PER_JOB).collect());
+        loop {
+            if let Ok(results) = tokio::time::timeout(WAKE_INTERVAL, &mut results).await {
+                return results;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
+        future::poll_fn,
         sync::atomic::{AtomicUsize, Ordering},
         time::Duration,
     };
@@ -109,5 +119,24 @@ mod tests {
         assert_eq!((large, small), ((0..10_000).collect(), vec![7]));
         assert!(took < Duration::from_secs(2), "it had a place at once: {took:?}");
         assert_eq!(most.load(Ordering::SeqCst), MAX_CALLS_PER_JOB + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_permits_wakes_each_minute() {
+        let limit = CallLimit::default();
+        let clock = clock::Clock::system();
+        let began = clock.now();
+        let hang = |()| tokio::time::sleep(Duration::from_secs(600));
+        let hanging = limit.call_each(vec![(); MAX_CALLS_PER_JOB], hang);
+        let also_hanging = limit.call_each(vec![(); MAX_CALLS - MAX_CALLS_PER_JOB], hang);
+        let mut wakes = Vec::new();
+        let mut waiting = pin!(limit.call_each(vec![()], |()| async {}));
+        let waiting = poll_fn(|context| {
+            wakes.push((clock.now() - began).as_secs());
+            waiting.as_mut().poll(context)
+        });
+        tokio::join!(hanging, also_hanging, waiting);
+        let longest = wakes.windows(2).map(|it| it[1] - it[0]).max();
+        assert_eq!((longest, wakes.last()), (Some(60), Some(&600)));
     }
 }

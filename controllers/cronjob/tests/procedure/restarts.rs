@@ -189,3 +189,27 @@ async fn a_run_is_in_the_status_before_its_job_is_deleted() {
         assert!(calls.contains(&format!("delete jobs {FIRST}")), "{policy}: {calls:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_a_webhook_resets_is_written_once_per_second_at_most() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+    world.until("2026-05-19T10:00:00Z").await;
+    drop(manager);
+    let stored = world.get("cronjobs", "c");
+    let mut writes = 0;
+    world.fail_requests(move |line| {
+        let is_write = line.starts_with("update cronjobs/status");
+        writes += u32::from(is_write);
+        // The failure ends a run in which time does not advance.
+        let reset = || Verdict::Answer { status: 200, headers: Vec::new(), body: stored.clone() };
+        is_write.then(|| if writes > 100 { Verdict::Fail } else { reset() })
+    });
+    world.calls();
+    let _manager = world.start().await;
+    pass(SEC * 10).await;
+    let writes = world.calls().iter().filter(|it| *it == "update cronjobs/status c").count();
+    assert!((2..=11).contains(&writes), "{writes} writes in ten seconds");
+}
