@@ -23,8 +23,8 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/snapshot.rs",
     "controllers/cronjob/src/status.rs",
     "controllers/cronjob/src/timing.rs",
-    "controllers/garbage-collector/src/dump.rs",
-    "controllers/garbage-collector/src/explain.rs",
+    "controllers/garbage-collector/src/debug/dump.rs",
+    "controllers/garbage-collector/src/debug/explain.rs",
     "controllers/garbage-collector/src/monitors/plan.rs",
     "controllers/garbage-collector/src/refs.rs",
     "controllers/garbage-collector/src/verdict.rs",
@@ -50,7 +50,7 @@ const RULES: &[&str] = &[
 
 /// State machines: events and times are arguments. A random generator may be an argument too.
 const MACHINES: &[&str] = &[
-    "controllers/garbage-collector/src/delete_limiter.rs",
+    "controllers/garbage-collector/src/delete/delete_limiter.rs",
     "controllers/garbage-collector/src/graph.rs",
     "controllers/garbage-collector/src/graph/absence.rs",
     "controllers/garbage-collector/src/graph/debug_view.rs",

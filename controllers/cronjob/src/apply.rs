@@ -8,11 +8,14 @@ use events::Type;
 use jiff::tz::TimeZone;
 
 use crate::{
-    Ctx, history, job,
-    notice::Notice,
-    plan::as_active,
-    snapshot::{Child, End, is_child, job_name, scheduled_time, unrecorded_time},
-    status::Change,
+    Ctx,
+    rules::{
+        history, job,
+        notice::Notice,
+        plan::as_active,
+        snapshot::{Child, End, is_child, job_name, scheduled_time, unrecorded_time},
+        status::Change,
+    },
     sync::SyncError,
 };
 

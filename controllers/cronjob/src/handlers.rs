@@ -7,7 +7,7 @@ use informer::{Cause, Change};
 
 use crate::{
     Ctx, Key, SyncKey,
-    snapshot::{End, is_child},
+    rules::snapshot::{End, is_child},
     sync_key,
 };
 

@@ -7,25 +7,16 @@
 //! Jobs are searched until a time is due. Each run is in the status before the Lease is released.
 //!
 //! Reading order: `handlers` (which events enqueue a CronJob), `sync` (one CronJob, top to bottom), `apply` (its
-//! writes), `flush` (the last writes of a term). Then the decisions, which are pure: `snapshot` (the input), `plan`
-//! (what to do), `due` (which time), `history` (which Jobs are surplus), `status` (what to write), `job` (the body of a
-//! Job), `notice` (the events). Then the times: `schedule`, `timing`, `zones`. `state` is the state in memory.
+//! writes), `flush` (the last writes of a term). Then `rules`, which decides and is pure. `zones` reads the time zones,
+//! `state` is the state in memory.
 
 mod apply;
 mod flush;
 mod handlers;
 mod sync;
 
-mod due;
-mod history;
-mod job;
-mod notice;
-mod plan;
-mod snapshot;
-mod status;
+mod rules;
 
-mod schedule;
-mod timing;
 mod zones;
 
 mod metrics;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use api::{CronJob, Uid};
 use parking_lot::Mutex;
 
-use crate::{notice::Notice, status::Change};
+use crate::rules::{notice::Notice, status::Change};
 
 /// The CronJobs with an entry.
 #[derive(Default)]
@@ -189,7 +189,7 @@ mod tests {
     use std::slice::from_ref;
 
     use super::*;
-    use crate::snapshot::tests::cron_job;
+    use crate::rules::snapshot::tests::cron_job;
 
     #[test]
     fn an_event_is_sent_when_its_notice_begins_to_hold() {

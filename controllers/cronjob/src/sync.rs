@@ -12,13 +12,15 @@ use informer::StoreError;
 use crate::{
     Ctx,
     apply::{self, CreateOutcome},
-    notice::Notice,
-    plan::{Base, JobComparison, Plan, Run, as_active, compare_jobs, plan},
-    snapshot::{Child, children, job_name, unrecorded_time},
+    rules::{
+        notice::Notice,
+        plan::{Base, JobComparison, Plan, Run, as_active, compare_jobs, plan},
+        snapshot::{Child, children, job_name, unrecorded_time},
+        status::Change,
+        timing::{Timing, timing},
+    },
     state::Edit,
-    status::Change,
     sync_key,
-    timing::{Timing, timing},
 };
 
 /// Each sync is this much later than its time, against small clock differences (upstream's `nextScheduleDelta`).

@@ -11,7 +11,7 @@ use clock::{Clock, Instant};
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 
-use crate::schedule::ZoneNames;
+use crate::rules::schedule::ZoneNames;
 
 /// The folders of the system's time zone database.
 const FOLDERS: [&str; 4] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/usr/lib/locale/TZ", "/etc/zoneinfo"];

@@ -3,6 +3,11 @@
 //! This file makes no decision: [`verdict`] does, and the only DELETE of this crate needs the [`DeletePermit`] value
 //! that only `verdict` creates.
 
+pub(crate) mod delete_limiter;
+pub(crate) mod finalizer;
+pub(crate) mod patch;
+pub(crate) mod pending_writes;
+
 use std::time::Duration;
 
 use api::{Meta, Version};
@@ -11,16 +16,20 @@ use controller::Outcome;
 
 use crate::{
     Ctx,
-    delete_limiter::Report,
-    evidence::{FOREGROUND, Gone, OwnerState, Unproved, evaluate_read},
-    finalizer::{self, Removed},
+    delete::{delete_limiter::Report, finalizer::Removed, patch::Patched},
     graph::{Coordinates, Item, TypeName},
-    kinds::KindError,
     metrics::{DetachReason, UnresolvedReason, policy_name},
-    owner_reads::{self, Unjudged},
-    patch::{self, Patched},
+    owners::{
+        kinds::KindError,
+        owner_reads::{self, Unjudged},
+    },
     requests,
-    verdict::{self, DeletePermit, Dependents, Foreground, NextStep, NonBlockingOwner, Object, RefRemoval, Verdict},
+    rules::{
+        evidence::{FOREGROUND, Gone, OwnerState, Unproved, evaluate_read},
+        verdict::{
+            self, DeletePermit, Dependents, Foreground, NextStep, NonBlockingOwner, Object, RefRemoval, Verdict,
+        },
+    },
 };
 
 /// The limit of attempts. An object that is written all the time is deleted within them, or backs off.

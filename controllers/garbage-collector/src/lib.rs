@@ -6,44 +6,28 @@
 //! to check.
 //!
 //! Reading order: `graph` (known objects, their owners, and the items that are due), `shared_graph` (the interface for
-//! monitors and workers); then one attempt, top to bottom, `delete` and `orphan`, and what they use: `evidence` (what
-//! proves that an owner is gone) and `verdict` (what follows), both pure; `owner_reads` and `absence_proofs` (one proof
-//! serves all items that need it), `requests` and `late_types` (a type that responds late uses only some of the
-//! workers), `pending_writes` (our writes that no watch has shown), `patch`, `refs` and `finalizer` (the writes other
-//! than DELETE), `owner_waits` and `delete_limiter` (what delays a write); `monitors` and `kinds` (the sources of the
-//! graph); `metrics`, `pages`, `dump`, `explain` and `last_errors` (what users see).
+//! monitors and workers); then one attempt, top to bottom, `delete` and `orphan`, and what they use: `owners` (how an
+//! owner is read), `rules` (what proves that it is gone, and what follows; pure), `requests` and `late_types` (a type
+//! that responds late uses only some of the workers); `monitors` (the sources of the graph); `metrics` and `debug`
+//! (what users see).
 
 mod graph;
 mod shared_graph;
 
+mod rules;
+
+mod owners;
+
 mod delete;
 mod orphan;
-
-mod evidence;
-mod verdict;
-
-mod absence_proofs;
-mod owner_reads;
-mod pending_writes;
 
 mod late_types;
 mod requests;
 
-mod finalizer;
-mod owner_waits;
-mod patch;
-mod refs;
-
-mod delete_limiter;
-
-mod kinds;
 mod monitors;
 
-mod dump;
-mod explain;
-mod last_errors;
+mod debug;
 mod metrics;
-mod pages;
 
 use std::{sync::Arc, time::Duration};
 
@@ -54,15 +38,16 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::{
-    delete_limiter::DeleteLimiter,
+    debug::last_errors::FailedAttempts,
+    delete::{delete_limiter::DeleteLimiter, pending_writes::PendingWrites},
     graph::{Coordinates, Graph, Item},
-    kinds::Kinds,
-    last_errors::FailedAttempts,
     metrics::Meters,
     monitors::{Monitors, Unsynced},
-    owner_reads::OwnerReads,
-    owner_waits::{OwnerWaits, WaitState},
-    pending_writes::PendingWrites,
+    owners::{
+        kinds::Kinds,
+        owner_reads::OwnerReads,
+        owner_waits::{OwnerWaits, WaitState},
+    },
     requests::Requests,
     shared_graph::SharedGraph,
 };

@@ -17,10 +17,12 @@ use metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use parking_lot::Mutex;
 
 use crate::{
-    evidence::{OwnerState, Unproved},
     graph::TypeName,
-    owner_reads::Unlocatable,
-    verdict::DeleteReason,
+    owners::owner_reads::Unlocatable,
+    rules::{
+        evidence::{OwnerState, Unproved},
+        verdict::DeleteReason,
+    },
 };
 
 /// The metrics of this controller.

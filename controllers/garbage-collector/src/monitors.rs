@@ -39,7 +39,7 @@ use self::{
     plan::{DiscoveryHistory, Fault, Plan},
     unsynced::UnsyncedReason,
 };
-use crate::{graph::MonitorId, kinds::Kinds, metrics::Meters, shared_graph::SharedGraph};
+use crate::{graph::MonitorId, metrics::Meters, owners::kinds::Kinds, shared_graph::SharedGraph};
 
 /// The period of upstream's `GarbageCollector.Sync`.
 const PERIOD: Duration = Duration::from_secs(30);

@@ -12,13 +12,17 @@ use futures::{StreamExt, stream};
 
 use crate::{
     Ctx, PATCHES,
-    evidence::{FOREGROUND, ORPHAN, has},
-    finalizer::{self, Removed},
+    delete::{
+        finalizer::{self, Removed},
+        patch::{self, Patched},
+    },
     graph::{Coordinates, Dependent, Item},
     metrics::DetachReason,
-    patch::{self, Patched},
     requests,
-    verdict::Object,
+    rules::{
+        evidence::{FOREGROUND, ORPHAN, has},
+        verdict::Object,
+    },
 };
 
 /// How often one pass asks for further dependents of an owner. After that the owner backs off.

@@ -15,9 +15,9 @@ use events::{ObjectReference, Recorder, Type};
 use parking_lot::Mutex;
 
 use crate::{
-    absence_proofs::{AbsenceCache, OrphanedOwners},
-    evidence::Gone,
     graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView, TypeName},
+    owners::absence_proofs::{AbsenceCache, OrphanedOwners},
+    rules::evidence::Gone,
 };
 
 /// The known objects, their owners, and the queues.

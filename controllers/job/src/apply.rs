@@ -9,12 +9,14 @@ use workload::{Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate,
 
 use crate::{
     Ctx,
-    accounting::Applied,
     concurrency::StageStart,
     memory::Urgency,
-    per_index_backoff::{FAILURES, Failures, IGNORED},
-    plan::{Creation, NewPod, PodChange},
-    snapshot::{FINALIZER, INDEX},
+    rules::{
+        accounting::Applied,
+        per_index_backoff::{FAILURES, Failures, IGNORED},
+        plan::{Creation, NewPod, PodChange},
+        snapshot::{FINALIZER, INDEX},
+    },
 };
 
 /// The environment variable that gives a container its completion index.

@@ -10,11 +10,13 @@ use workload::{Owner, is_gone};
 
 use crate::{
     Ctx,
-    accounting::{self, Finished, FirstStep},
-    indexes::Indexes,
-    plan::Plan,
-    snapshot::{FINALIZER, Moment, Snapshot},
-    status::{self, InvalidStatus},
+    rules::{
+        accounting::{self, Finished, FirstStep},
+        indexes::Indexes,
+        plan::Plan,
+        snapshot::{FINALIZER, Moment, Snapshot},
+        status::{self, InvalidStatus},
+    },
 };
 
 /// Why pods could not be counted.

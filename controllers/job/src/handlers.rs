@@ -11,7 +11,7 @@ use crate::{
     Ctx,
     memory::{BATCH, Urgency},
     orphans::OrphanKey,
-    snapshot::FINALIZER,
+    rules::snapshot::FINALIZER,
 };
 
 /// A Job was added, updated or deleted.

@@ -9,11 +9,9 @@
 //! removed. After the removal the uid moves to the counters. How the Job ends is first announced by an interim
 //! condition, and becomes final when all pods are counted (KEP-2307).
 //!
-//! Reading order: `sync` (one Job, top to bottom), `handlers` (which events enqueue a Job). Then the rules, which are
-//! pure: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`,
-//! `per_index_backoff`, `failure_policy`, `success_policy`, `indexes` and `creation_limit`; `accounting` and `status`
-//! (what the status contains). Then the writes: `apply` (pods), `finalizers` (status and finalizers), `orphans` (pods
-//! that no Job will count). Last the shared state: `memory` (with `finalizer_removals`), `concurrency`, `metrics`.
+//! Reading order: `sync` (one Job, top to bottom), `handlers` (which events enqueue a Job). Then `rules`, which decides
+//! and is pure. Then the writes: `apply` (pods), `finalizers` (status and finalizers), `orphans` (pods that no Job will
+//! count). Last the shared state: `memory` (with `finalizer_removals`), `concurrency`, `metrics`.
 
 mod handlers;
 mod sync;
@@ -27,22 +25,8 @@ mod finalizer_removals;
 mod memory;
 mod metrics;
 
-mod snapshot;
+mod rules;
 
-mod ending;
-mod plan;
-mod tally;
-
-mod backoff;
-mod failure_policy;
-mod indexes;
-mod per_index_backoff;
-mod success_policy;
-
-mod accounting;
-mod status;
-
-mod creation_limit;
 #[cfg(test)]
 mod testing;
 

@@ -11,7 +11,10 @@ use clock::Instant;
 use parking_lot::Mutex;
 use workload::Expectations;
 
-use crate::{backoff::Backoff, creation_limit::CreationLimit, finalizer_removals::FinalizerRemovals, snapshot::Unseen};
+use crate::{
+    finalizer_removals::FinalizerRemovals,
+    rules::{backoff::Backoff, creation_limit::CreationLimit, snapshot::Unseen},
+};
 
 /// Events within this time after a sync are handled together in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);

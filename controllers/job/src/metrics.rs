@@ -6,7 +6,7 @@ use api::{Job, Pod};
 use metrics::{HistogramVec, IntCounterVec, Metrics};
 use workload::{has_finalizer, is_terminal};
 
-use crate::snapshot::FINALIZER;
+use crate::rules::{plan::Action, snapshot::FINALIZER};
 
 /// The metric families of this controller.
 pub(crate) struct Meters {
@@ -20,30 +20,6 @@ pub(crate) struct Meters {
     creations: IntCounterVec,
     external: IntCounterVec,
     creation_limited: IntCounterVec,
-}
-
-/// The main action of a sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// No change, or the sync failed early.
-    Reconciling,
-    /// It counted pods.
-    Tracking,
-    /// It created pods.
-    Created,
-    /// It deleted pods.
-    Deleted,
-}
-
-impl Action {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Reconciling => "reconciling",
-            Self::Tracking => "tracking",
-            Self::Created => "pods_created",
-            Self::Deleted => "pods_deleted",
-        }
-    }
 }
 
 impl Meters {

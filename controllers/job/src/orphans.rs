@@ -9,7 +9,7 @@ use controller::Outcome;
 use informer::StoreError;
 use workload::{has_finalizer, is_gone};
 
-use crate::{Ctx, handlers::matching_jobs, snapshot::FINALIZER};
+use crate::{Ctx, handlers::matching_jobs, rules::snapshot::FINALIZER};
 
 /// The delay before a pod is checked again whose finalizer was already being removed when its Job finished.
 const RECHECK_DELAY: Duration = Duration::from_secs(1);

@@ -10,13 +10,15 @@ use informer::StoreError;
 use workload::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 
 use crate::{
-    Ctx, accounting,
+    Ctx,
     apply::{ApplyError, ApplyResult, apply, is_namespace_terminating, resolve_unknown_creates},
     finalizers::{self, TrackError},
     memory::{BATCH, SyncInputs},
-    metrics::Action,
-    plan::{Plan, PodChange, Waiting, plan},
-    snapshot::{ClaimedPod, FINALIZER, Moment, SnapshotInputs, Unseen, gather},
+    rules::{
+        accounting,
+        plan::{Action, Plan, PodChange, Waiting, plan},
+        snapshot::{ClaimedPod, FINALIZER, Moment, SnapshotInputs, Unseen, gather},
+    },
 };
 
 /// Why a sync failed.

@@ -3,7 +3,7 @@
 use api::{Cached, Job, Pod};
 use serde_json::{Value, json};
 
-use crate::snapshot::{ClaimedPod, Moment, Snapshot, SnapshotInputs, Unseen, gather};
+use crate::rules::snapshot::{ClaimedPod, Moment, Snapshot, SnapshotInputs, Unseen, gather};
 
 /// The current time of all tests, in seconds: 2026-01-02T03:04:05Z.
 pub(crate) const NOW: i64 = 1_767_323_045;
@@ -137,7 +137,7 @@ impl From<PodBuilder> for Pod {
 pub(crate) const INPUTS: SnapshotInputs = SnapshotInputs {
     now: Moment(NOW * 1_000),
     unseen: Unseen::Nothing,
-    backoff: Some(crate::backoff::Backoff { failures: 0, last: 0 }),
+    backoff: Some(crate::rules::backoff::Backoff { failures: 0, last: 0 }),
     free_slots: usize::MAX,
     next_slot: None,
     clear_start_time: true,

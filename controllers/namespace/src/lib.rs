@@ -11,18 +11,15 @@
 //! The steps for one namespace: when it is observed terminating, its content is deleted at once. What remains is listed
 //! again when it may be gone. After the delay, everything is proved again, and the finalizer is removed.
 //!
-//! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
-//! which are pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to wait), `conditions`
-//! (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`, `pod_watches`.
+//! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then
+//! `rules`, which decides and is pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to
+//! wait), `conditions` (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`, `pod_watches`.
 
 mod handlers;
 mod sweep;
 mod sync;
 
-mod conditions;
-mod grace;
-mod kinds;
-mod remains;
+mod rules;
 
 mod cluster_lists;
 mod pod_watches;

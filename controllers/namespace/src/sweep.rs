@@ -10,10 +10,12 @@ use futures::{StreamExt, future, stream};
 
 use crate::{
     Ctx,
-    conditions::Findings,
-    grace,
-    kinds::{self, Pods},
-    remains::{Judgement, Remains, Target},
+    rules::{
+        conditions::Findings,
+        grace,
+        kinds::{self, Pods},
+        remains::{Judgement, Remains, Target},
+    },
     terminating::KindRequest,
 };
 

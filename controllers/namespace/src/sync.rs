@@ -9,8 +9,10 @@ use controller::Outcome;
 
 use crate::{
     Ctx,
-    conditions::{self, Findings},
-    grace,
+    rules::{
+        conditions::{self, Findings},
+        grace,
+    },
     slow_limit::RETRY_AFTER,
     sweep::{Sweep, SweepResult},
     terminating::{PassEnd, SlowPasses, Summary},
@@ -260,7 +262,7 @@ mod tests {
     use api::Resource;
 
     use super::*;
-    use crate::remains::Remains;
+    use crate::rules::remains::Remains;
 
     const NOW: Option<Duration> = None;
     const SOON: Option<Duration> = Some(Duration::from_secs(3));

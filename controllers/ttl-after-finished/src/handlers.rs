@@ -5,7 +5,7 @@ use clock::Drift;
 use controller::{Lane, TimedKey};
 use informer::Change;
 
-use crate::{Ctx, expiry, metrics};
+use crate::{Ctx, metrics, rules::expiry};
 
 /// Enqueues a Job that must be deleted now or later; the worker decides the rest. A deleted Job leaves at most a timer,
 /// whose sync finds nothing to do.

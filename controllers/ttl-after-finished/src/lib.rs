@@ -6,13 +6,13 @@
 //! neither a later Job of the same name nor a Job whose TTL was raised is deleted, however old the cache is. Deletion
 //! is in the foreground, so the pods are deleted first.
 //!
-//! Reading order: `handlers` (which events enqueue a Job), `sync` (one Job, top to bottom), `expiry` (the rule: whether
+//! Reading order: `handlers` (which events enqueue a Job), `sync` (one Job, top to bottom), `rules` (whether
 //! and when it is due), `metrics` (the metrics and the event).
 
 mod handlers;
 mod sync;
 
-mod expiry;
+mod rules;
 
 mod metrics;
 

@@ -7,7 +7,7 @@ use events::{ObjectReference, Recorder, Type};
 use informer::Change;
 use metrics::{Histogram, IntGauge, Metrics};
 
-use crate::expiry;
+use crate::rules::expiry;
 
 /// The metrics of this controller.
 #[derive(Clone)]

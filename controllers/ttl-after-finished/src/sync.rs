@@ -7,7 +7,7 @@ use informer::StoreError;
 
 use crate::{
     Ctx,
-    expiry::{self, Expiry},
+    rules::expiry::{self, Expiry},
 };
 
 /// After this many conflicts the key backs off, because another client keeps writing the Job.

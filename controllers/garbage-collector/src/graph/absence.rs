@@ -13,7 +13,7 @@ use super::{
     ids::Id,
     node::{Node, NodeState, blocks, names, owners_of, refs_to},
 };
-use crate::evidence::Gone;
+use crate::rules::evidence::Gone;
 
 /// A lookup that found nothing.
 struct Probe<'a> {

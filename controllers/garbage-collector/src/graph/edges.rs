@@ -10,7 +10,7 @@ use super::{
     ids::Id,
     node::{Node, NodeState, Refs, blocks, names, owners_of, refs_to, same_claims},
 };
-use crate::absence_proofs::AbsenceProofs;
+use crate::owners::absence_proofs::AbsenceProofs;
 
 impl Graph {
     /// Links an observed dependent to one of its owners. An unknown owner becomes due, because it may be long gone. The

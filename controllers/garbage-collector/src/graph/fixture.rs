@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
 
 use super::{Coordinates, Due, Graph, Item, MonitorId};
-use crate::evidence::Gone;
+use crate::rules::evidence::Gone;
 
 /// An object in namespace `ns` whose uid is its name.
 pub(crate) fn object(name: &str) -> Object {

@@ -8,7 +8,7 @@ use super::{
     Coordinates, MonitorId,
     ids::{Id, Ids},
 };
-use crate::absence_proofs::AbsenceProofs;
+use crate::owners::absence_proofs::AbsenceProofs;
 
 /// The names in the API.
 const FOREGROUND: &str = "foregroundDeletion";

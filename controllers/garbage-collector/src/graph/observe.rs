@@ -8,7 +8,7 @@ use super::{
     ids::Id,
     node::{Flags, Lifecycle, Node, NodeState, Observed, blocks, names, owners_of},
 };
-use crate::absence_proofs::AbsenceProofs;
+use crate::owners::absence_proofs::AbsenceProofs;
 
 impl Graph {
     /// Applies an object as a monitor shows it now, added or changed. A state older than the known one is ignored,

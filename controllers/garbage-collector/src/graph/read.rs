@@ -6,7 +6,7 @@ use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
     node::{Node, NodeState, names},
 };
-use crate::evidence::Gone;
+use crate::rules::evidence::Gone;
 
 impl Graph {
     /// What a pass needs to know of its item; `None` if there is nothing to do, because the object is gone, or was

@@ -12,8 +12,8 @@ use testing::Rig;
 
 use super::*;
 use crate::{
-    evidence::Gone,
     graph::{Coordinates, Graph, Item},
+    rules::evidence::Gone,
 };
 
 const SEC: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use self::steps::{Claim, NAMES, Step, TYPES, namespace, resource, shown_by, steps};
 use super::super::{Coordinates, Graph, Item, MonitorId, ObjectState, TypeName, fixture};
-use crate::evidence::Gone;
+use crate::rules::evidence::Gone;
 
 #[derive(Debug, Clone, PartialEq)]
 enum NodeState {

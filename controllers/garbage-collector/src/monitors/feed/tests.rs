@@ -3,9 +3,9 @@ use informer::Cause;
 
 use super::*;
 use crate::{
-    evidence::Gone,
     graph::{Coordinates, Item},
     monitors::tests::{Standby, standby},
+    rules::evidence::Gone,
 };
 
 const NAMESPACE: &str = "n";
