@@ -1,8 +1,12 @@
-//! Checks the rules of `docs/ARCHITECTURE.md`: dependencies between crates, and the allowed imports of pure modules.
+//! Checks the rules of `docs/ARCHITECTURE.md`: dependencies between crates, and the imports of their files.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
+#[path = "tidy/imports.rs"]
+mod imports;
+
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -10,68 +14,56 @@ use std::{
 
 use serde_json::Value;
 
-/// Modules with decisions as pure functions over values.
-const RULES: &[&str] = &[
-    "controllers/cronjob/src/due.rs",
-    "controllers/cronjob/src/history.rs",
-    "controllers/cronjob/src/job.rs",
-    "controllers/cronjob/src/notice.rs",
-    "controllers/cronjob/src/plan.rs",
-    "controllers/cronjob/src/schedule.rs",
-    "controllers/cronjob/src/schedule/field.rs",
-    "controllers/cronjob/src/schedule/times.rs",
-    "controllers/cronjob/src/snapshot.rs",
-    "controllers/cronjob/src/status.rs",
-    "controllers/cronjob/src/timing.rs",
-    "controllers/garbage-collector/src/debug/dump.rs",
-    "controllers/garbage-collector/src/debug/explain.rs",
-    "controllers/garbage-collector/src/monitors/plan.rs",
-    "controllers/garbage-collector/src/refs.rs",
-    "controllers/garbage-collector/src/verdict.rs",
-    "controllers/job/src/accounting.rs",
-    "controllers/job/src/backoff.rs",
-    "controllers/job/src/creation_limit.rs",
-    "controllers/job/src/ending.rs",
-    "controllers/job/src/failure_policy.rs",
-    "controllers/job/src/indexes.rs",
-    "controllers/job/src/per_index_backoff.rs",
-    "controllers/job/src/plan.rs",
-    "controllers/job/src/snapshot.rs",
-    "controllers/job/src/status.rs",
-    "controllers/job/src/status/check.rs",
-    "controllers/job/src/success_policy.rs",
-    "controllers/job/src/tally.rs",
-    "controllers/namespace/src/conditions.rs",
-    "controllers/namespace/src/grace.rs",
-    "controllers/namespace/src/kinds.rs",
-    "controllers/namespace/src/remains.rs",
-    "controllers/ttl-after-finished/src/expiry.rs",
-];
+use self::imports::Crate;
 
-/// State machines: events and times are arguments. A random generator may be an argument too.
+/// State machines: events and times are arguments. A random generator may be an argument too. A folder counts with all
+/// its files.
 const MACHINES: &[&str] = &[
     "controllers/garbage-collector/src/delete/delete_limiter.rs",
-    "controllers/garbage-collector/src/graph.rs",
-    "controllers/garbage-collector/src/graph/absence.rs",
-    "controllers/garbage-collector/src/graph/debug_view.rs",
-    "controllers/garbage-collector/src/graph/due.rs",
-    "controllers/garbage-collector/src/graph/edges.rs",
-    "controllers/garbage-collector/src/graph/ids.rs",
-    "controllers/garbage-collector/src/graph/node.rs",
-    "controllers/garbage-collector/src/graph/observe.rs",
-    "controllers/garbage-collector/src/graph/read.rs",
-    "controllers/garbage-collector/src/graph/slab.rs",
+    "controllers/garbage-collector/src/graph",
+    "controllers/garbage-collector/src/monitors/plan.rs",
     "shared/process/clock/src/drift.rs",
     "shared/kube/informer/src/reflector.rs",
     "shared/kube/leader-election/src/machine.rs",
     "shared/controller/runtime/src/workqueue/core.rs",
 ];
 
-/// Words that neither rules nor machines may contain outside comments.
-const IO: &[&str] = &["client::Api", "tokio::", "tracing::", ".await", "async fn", "Clock", "std::fs", "std::net"];
+/// What the files of `rules` may import besides their own crate: values, and functions of values.
+const VALUES: &[&str] = &[
+    "api",
+    "client::ApiError",
+    "client::Propagation",
+    "client::discovery::Discovery",
+    "client::discovery::Served",
+    "clock::Instant",
+    "clock::Timestamp",
+    "core",
+    "events::Type",
+    "jiff",
+    "serde",
+    "serde_json",
+    "std",
+    "thiserror",
+    "workload::deletion_order",
+    "workload::has_finalizer",
+    "workload::is_ready",
+];
 
-/// Words that rules must not contain either.
-const CHANCE: &[&str] = &["fastrand"];
+/// What machines may import in addition.
+const OF_MACHINES: &[&str] = &["clock", "fastrand", "rand"];
+
+/// The parts of those that do I/O, or read the clock or the environment.
+const EFFECTS: &[&str] = &[
+    "clock::Clock",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
 
 /// Words that no handler may contain. A handler runs in the task of its informer, where all other handlers wait for it.
 /// Time zones are read from files.
@@ -198,17 +190,64 @@ fn every_dependency_is_used() {
     }
 }
 
+/// The folders `src` of the product: the binary, the controllers and the shared crates except those for tests.
+fn crates() -> Vec<PathBuf> {
+    let folders = packages().into_iter().map(|it| it.folder).filter(|it| room(it).is_some());
+    let folders: Vec<PathBuf> = folders.map(|it| root().join(it).join("src")).collect();
+    assert!(folders.len() > 15, "{folders:?}");
+    folders
+}
+
+fn is_below(path: &str, prefix: &str) -> bool {
+    path == prefix || path.strip_prefix(prefix).is_some_and(|it| it.starts_with("::"))
+}
+
 #[test]
-fn deciding_modules_only_decide() {
-    let rules = RULES.iter().map(|file| (file, [IO, CHANCE].concat()));
-    for (file, forbidden) in rules.chain(MACHINES.iter().map(|file| (file, IO.to_vec()))) {
-        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|err| panic!("{file}: {err}"));
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
-            for word in &forbidden {
-                assert!(!line.contains(word), "{file}:{}: a deciding module mentions {word}: {line}", number + 1);
+fn rules_and_machines_import_values_only() {
+    let machines: Vec<PathBuf> = MACHINES.iter().map(|it| root().join(it)).collect();
+    for machine in &machines {
+        assert!(machine.exists(), "{}", machine.display());
+    }
+    let (mut rules_found, externs) = (0, externs());
+    for src in crates() {
+        for (file, code) in Crate::read(&src).files() {
+            let is_rule = file.starts_with(src.join("rules"));
+            let is_machine = machines.iter().any(|it| file.starts_with(it) || file == it.with_extension("rs"));
+            if !is_rule && !is_machine {
+                continue;
+            }
+            rules_found += usize::from(is_rule);
+            assert!(!code.is_async, "{}: decisions are not async", file.display());
+            for path in &code.paths {
+                let name = path.split("::").next().unwrap_or_default();
+                let allowed = VALUES.iter().chain(OF_MACHINES.iter().filter(|_| is_machine));
+                // Other paths begin with a type or a module of this crate.
+                let is_allowed = !externs.contains(name) || allowed.into_iter().any(|it| is_below(path, it));
+                let has_effect = EFFECTS.iter().any(|it| is_below(path, it));
+                assert!(is_allowed && !has_effect, "{}: a decision must not use {path}", file.display());
+            }
+            if is_rule {
+                let own = code.paths.iter().filter_map(|it| it.strip_prefix("crate::"));
+                for path in own.filter(|it| !is_below(it, "rules") && !is_below(it, "graph")) {
+                    panic!("{}: a rule must not use crate::{path}", file.display());
+                }
             }
         }
+    }
+    assert!(rules_found > 25, "{rules_found}");
+}
+
+/// The names of all crates that a file of the workspace may import.
+fn externs() -> BTreeSet<String> {
+    let all = packages().into_iter().flat_map(|it| it.all.into_iter().chain([it.name]));
+    all.chain(["std", "core", "alloc"].map(str::to_owned)).map(|it| it.replace('-', "_")).collect()
+}
+
+#[test]
+fn no_file_imports_one_that_imports_it() {
+    for src in crates() {
+        let circles = Crate::read(&src).circles();
+        assert!(circles.is_empty(), "{}: {circles:#?}", src.display());
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 use crate::{
     Ctx,
+    error::SyncError,
     rules::{
         history, job,
         notice::Notice,
@@ -16,7 +17,6 @@ use crate::{
         snapshot::{Child, End, is_child, job_name, scheduled_time, unrecorded_time},
         status::Change,
     },
-    sync::SyncError,
 };
 
 /// After this many conflicts another client keeps writing the status, so the key backs off.

@@ -11,6 +11,7 @@
 //! `state` is the state in memory.
 
 mod apply;
+mod error;
 mod flush;
 mod handlers;
 mod sync;
@@ -32,7 +33,7 @@ use events::{ObjectReference, Recorder, Type};
 use informer::Informer;
 use parking_lot::Mutex;
 
-use crate::{metrics::CronJobMetrics, state::CronJobStates, sync::SyncError, zones::Zones};
+use crate::{error::SyncError, metrics::CronJobMetrics, state::CronJobStates, zones::Zones};
 
 pub use crate::zones::ProcessZone;
 

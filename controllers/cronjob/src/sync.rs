@@ -3,18 +3,19 @@
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
-use client::{Api, ApiError};
+use client::Api;
 use clock::Timestamp;
 use controller::Outcome;
 use events::Type;
-use informer::StoreError;
 
 use crate::{
     Ctx,
     apply::{self, CreateOutcome},
+    error::SyncError,
     rules::{
+        due::Base,
         notice::Notice,
-        plan::{Base, JobComparison, Plan, Run, as_active, compare_jobs, plan},
+        plan::{JobComparison, Plan, Run, as_active, compare_jobs, plan},
         snapshot::{Child, children, job_name, unrecorded_time},
         status::Change,
         timing::{Timing, timing},
@@ -29,23 +30,6 @@ const PADDING: Duration = Duration::from_millis(100);
 /// The pause after a time was recorded. Usually the watch event of that write starts the next sync earlier. A webhook
 /// that resets the status would otherwise cause a write without end.
 const RECORD_PAUSE: Duration = Duration::from_secs(1);
-
-/// Why a sync failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SyncError {
-    #[error(transparent)]
-    Cache(#[from] StoreError),
-    #[error("cannot read what the server has")]
-    Read(#[source] ApiError),
-    #[error("cannot read the template")]
-    Template(#[source] serde_json::Error),
-    #[error("cannot create the job")]
-    Create(#[source] ApiError),
-    #[error("cannot delete a job that is to be replaced")]
-    Delete(#[source] ApiError),
-    #[error("cannot write the status")]
-    Status(#[source] ApiError),
-}
 
 /// Syncs one CronJob.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {

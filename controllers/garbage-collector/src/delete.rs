@@ -25,10 +25,8 @@ use crate::{
     },
     requests,
     rules::{
-        evidence::{FOREGROUND, Gone, OwnerState, Unproved, evaluate_read},
-        verdict::{
-            self, DeletePermit, Dependents, Foreground, NextStep, NonBlockingOwner, Object, RefRemoval, Verdict,
-        },
+        evidence::{FOREGROUND, Gone, Object, OwnerState, Unproved, evaluate_read},
+        verdict::{self, DeletePermit, Dependents, Foreground, NextStep, NonBlockingOwner, RefRemoval, Verdict},
     },
 };
 

@@ -19,10 +19,7 @@ use crate::{
     graph::{Coordinates, Dependent, Item},
     metrics::DetachReason,
     requests,
-    rules::{
-        evidence::{FOREGROUND, ORPHAN, has},
-        verdict::Object,
-    },
+    rules::evidence::{FOREGROUND, ORPHAN, Object, has},
 };
 
 /// How often one pass asks for further dependents of an owner. After that the owner backs off.

@@ -13,8 +13,9 @@ use crate::{
     rules::{
         accounting::{self, Finished, FirstStep},
         indexes::Indexes,
+        moment::Moment,
         plan::Plan,
-        snapshot::{FINALIZER, Moment, Snapshot},
+        snapshot::{FINALIZER, Snapshot},
         status::{self, InvalidStatus},
     },
 };

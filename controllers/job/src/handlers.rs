@@ -1,6 +1,6 @@
 //! Handlers for changes of Jobs and pods: they update memory and enqueue keys. Constant work per event.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use api::{Atom, Entry, JOB_LABELS, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
 use controller::Lane;
@@ -10,9 +10,42 @@ use workload::is_terminal;
 use crate::{
     Ctx,
     memory::{BATCH, Urgency},
-    orphans::OrphanKey,
     rules::snapshot::FINALIZER,
 };
+
+/// The key of the orphan queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum OrphanKey {
+    /// A pod without a controller.
+    Pod(ObjectKey),
+    /// All pods of a namespace without a controller, because a Job was deleted whose selector might match any of them.
+    Namespace(Atom),
+    /// All pods of a Job that has finished or is gone.
+    Job {
+        /// The namespace of the Job.
+        namespace: Atom,
+        /// The name of the Job.
+        name: Atom,
+        /// The uid of the Job, because a later Job of the same name has its own pods.
+        uid: Uid,
+    },
+}
+
+impl OrphanKey {
+    pub(crate) fn of_job(job: &MetaRef<'_>) -> Self {
+        Self::Job { namespace: job.namespace.clone(), name: job.name.into(), uid: job.uid.clone() }
+    }
+}
+
+impl fmt::Display for OrphanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(key) => write!(f, "{key}"),
+            Self::Namespace(namespace) => write!(f, "{namespace}/"),
+            Self::Job { namespace, name, uid } => write!(f, "{namespace}/{name} ({uid})"),
+        }
+    }
+}
 
 /// A Job was added, updated or deleted.
 pub(crate) fn on_job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {

@@ -40,7 +40,7 @@ use informer::Informer;
 use tokio_util::sync::CancellationToken;
 use workload::PodControl;
 
-use crate::{concurrency::CallLimit, memory::Memory, metrics::Meters, orphans::OrphanKey};
+use crate::{concurrency::CallLimit, handlers::OrphanKey, memory::Memory, metrics::Meters};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";

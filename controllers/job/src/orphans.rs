@@ -1,52 +1,22 @@
 //! Removes our finalizer from pods that no Job will count: their Job has finished or is gone, or they have no
 //! controller. The second work queue.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use api::{Atom, Job, MetaRef, ObjectKey, OwnerRef, Pod, PodIndex, Typed, Uid};
+use api::{Job, OwnerRef, Pod, PodIndex, Typed, Uid};
 use client::ApiError;
 use controller::Outcome;
 use informer::StoreError;
 use workload::{has_finalizer, is_gone};
 
-use crate::{Ctx, handlers::matching_jobs, rules::snapshot::FINALIZER};
+use crate::{
+    Ctx,
+    handlers::{OrphanKey, matching_jobs},
+    rules::snapshot::FINALIZER,
+};
 
 /// The delay before a pod is checked again whose finalizer was already being removed when its Job finished.
 const RECHECK_DELAY: Duration = Duration::from_secs(1);
-
-/// The key of the orphan queue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum OrphanKey {
-    /// A pod without a controller.
-    Pod(ObjectKey),
-    /// All pods of a namespace without a controller, because a Job was deleted whose selector might match any of them.
-    Namespace(Atom),
-    /// All pods of a Job that has finished or is gone.
-    Job {
-        /// The namespace of the Job.
-        namespace: Atom,
-        /// The name of the Job.
-        name: Atom,
-        /// The uid of the Job, because a later Job of the same name has its own pods.
-        uid: Uid,
-    },
-}
-
-impl OrphanKey {
-    pub(crate) fn of_job(job: &MetaRef<'_>) -> Self {
-        Self::Job { namespace: job.namespace.clone(), name: job.name.into(), uid: job.uid.clone() }
-    }
-}
-
-impl fmt::Display for OrphanKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pod(key) => write!(f, "{key}"),
-            Self::Namespace(namespace) => write!(f, "{namespace}/"),
-            Self::Job { namespace, name, uid } => write!(f, "{namespace}/{name} ({uid})"),
-        }
-    }
-}
 
 /// Why pods still have the finalizer. The key is retried.
 #[derive(Debug, thiserror::Error)]

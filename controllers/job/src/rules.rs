@@ -4,6 +4,7 @@
 //! `per_index_backoff`, `failure_policy`, `success_policy`, `indexes` and `creation_limit`; `accounting` and `status`
 //! (what the status contains).
 
+pub(crate) mod moment;
 pub(crate) mod snapshot;
 
 pub(crate) mod ending;

@@ -16,8 +16,9 @@ use crate::{
     memory::{BATCH, SyncInputs},
     rules::{
         accounting,
+        moment::Moment,
         plan::{Action, Plan, PodChange, Waiting, plan},
-        snapshot::{ClaimedPod, FINALIZER, Moment, SnapshotInputs, Unseen, gather},
+        snapshot::{ClaimedPod, FINALIZER, SnapshotInputs, Unseen, gather},
     },
 };
 

@@ -3,7 +3,10 @@
 use api::{Cached, Job, Pod};
 use serde_json::{Value, json};
 
-use crate::rules::snapshot::{ClaimedPod, Moment, Snapshot, SnapshotInputs, Unseen, gather};
+use crate::rules::{
+    moment::Moment,
+    snapshot::{ClaimedPod, Snapshot, SnapshotInputs, Unseen, gather},
+};
 
 /// The current time of all tests, in seconds: 2026-01-02T03:04:05Z.
 pub(crate) const NOW: i64 = 1_767_323_045;

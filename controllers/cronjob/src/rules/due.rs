@@ -1,9 +1,50 @@
 //! Which time is due, and when to sync again.
 
-use crate::rules::{plan::Base, schedule::Schedule};
+use crate::rules::{schedule::Schedule, snapshot::MAX_CLOCK_SKEW};
 
 /// When more times than this were missed, a warning event is sent.
 pub(crate) const MANY_MISSED: usize = 100;
+
+/// A last time that is less than this many seconds in the future causes no event.
+const SMALL_CLOCK_SKEW: i64 = 60;
+
+/// From when times count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Base {
+    /// Times after this one count.
+    pub(crate) from: i64,
+    /// The last time in the status, if it is more than [`SMALL_CLOCK_SKEW`] in the future.
+    pub(crate) ahead: Option<i64>,
+    /// Only times after this run: `from`, or the time of a later edit of the schedule (k/k#130838).
+    pub(crate) after: i64,
+    /// The latest time of the schedule before the edit that had come and not run at the edit. It runs if the new
+    /// schedule contains it too.
+    pub(crate) waiting: Option<i64>,
+}
+
+impl Base {
+    /// The base from the time in the status. A manager with a faster clock may have run times in our future, by up to
+    /// [`MAX_CLOCK_SKEW`]. A later time is a clock error; then times count from `since`, when it was first seen.
+    pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
+        let (from, ahead) = match last {
+            Some(last) if last > now + MAX_CLOCK_SKEW => (since(last), Some(last)),
+            _ => (last.or(creation).unwrap_or(now), last.filter(|it| *it > now + SMALL_CLOCK_SKEW)),
+        };
+        Self { from, ahead, after: from, waiting: None }
+    }
+
+    /// The same after an edit of the schedule at `at`. `earlier` is the edit before, and `was` the schedule between
+    /// them.
+    pub(crate) fn with_edit(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
+        let waiting = was.and_then(|it| it.last(self.from, at)).filter(|it| *it > earlier);
+        Self { after: self.from.max(at), waiting, ..self }
+    }
+
+    /// The time in the status that must be ignored.
+    pub(crate) fn wrong(&self) -> Option<i64> {
+        self.ahead.filter(|it| self.from < *it)
+    }
+}
 
 /// The due times of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use api::{ActiveJob, ConcurrencyPolicy, CronJob, Uid};
 use jiff::tz::TimeZone;
 
 use crate::rules::{
-    due::{Due, Latest, MANY_MISSED, NoTimes, due},
+    due::{Base, Due, Latest, MANY_MISSED, NoTimes, due},
     notice::Notice,
     schedule::Schedule,
     snapshot::{Child, End, job_name, scheduled_time},
@@ -97,49 +97,6 @@ pub(crate) enum Run<'a> {
     Exists { at: i64, child: Child<'a> },
     /// The Job must be created, after the replaced ones are deleted.
     Create { at: i64, replaces: Vec<ActiveJob>, annotation_zone: TimeZone },
-}
-
-/// The largest assumed difference between the clocks of two managers, in seconds.
-pub(crate) const MAX_CLOCK_SKEW: i64 = 3600;
-/// A last time that is less than this many seconds in the future causes no event.
-const SMALL_CLOCK_SKEW: i64 = 60;
-
-/// From when times count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Base {
-    /// Times after this one count.
-    pub(crate) from: i64,
-    /// The last time in the status, if it is more than [`SMALL_CLOCK_SKEW`] in the future.
-    pub(crate) ahead: Option<i64>,
-    /// Only times after this run: `from`, or the time of a later edit of the schedule (k/k#130838).
-    pub(crate) after: i64,
-    /// The latest time of the schedule before the edit that had come and not run at the edit. It runs if the new
-    /// schedule contains it too.
-    pub(crate) waiting: Option<i64>,
-}
-
-impl Base {
-    /// The base from the time in the status. A manager with a faster clock may have run times in our future, by up to
-    /// [`MAX_CLOCK_SKEW`]. A later time is a clock error; then times count from `since`, when it was first seen.
-    pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
-        let (from, ahead) = match last {
-            Some(last) if last > now + MAX_CLOCK_SKEW => (since(last), Some(last)),
-            _ => (last.or(creation).unwrap_or(now), last.filter(|it| *it > now + SMALL_CLOCK_SKEW)),
-        };
-        Self { from, ahead, after: from, waiting: None }
-    }
-
-    /// The same after an edit of the schedule at `at`. `earlier` is the edit before, and `was` the schedule between
-    /// them.
-    pub(crate) fn with_edit(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
-        let waiting = was.and_then(|it| it.last(self.from, at)).filter(|it| *it > earlier);
-        Self { after: self.from.max(at), waiting, ..self }
-    }
-
-    /// The time in the status that must be ignored.
-    pub(crate) fn wrong(&self) -> Option<i64> {
-        self.ahead.filter(|it| self.from < *it)
-    }
 }
 
 /// Decides about a run. `active` are the remaining active Jobs; `now` is in whole seconds.

@@ -6,12 +6,13 @@ use api::{CronJob, Job, MetaRef, StatusOwner};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::rules::plan::MAX_CLOCK_SKEW;
-
 /// The annotation of a Job with its scheduled time.
 pub(crate) const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// The annotation of a Job that a user created from a CronJob, for example with `kubectl create job --from`.
 const BY_HAND: &str = "cronjob.kubernetes.io/instantiate";
+
+/// The largest assumed difference between the clocks of two managers, in seconds.
+pub(crate) const MAX_CLOCK_SKEW: i64 = 3600;
 
 /// A Job whose controller is the CronJob.
 #[derive(Debug, Clone, Copy)]

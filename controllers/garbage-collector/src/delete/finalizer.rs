@@ -8,9 +8,8 @@ use client::{ApiError, Patch};
 use crate::{
     Ctx,
     rules::{
-        evidence::{Gone, Unproved, has},
+        evidence::{Gone, Object, Unproved, has},
         refs,
-        verdict::Object,
     },
 };
 

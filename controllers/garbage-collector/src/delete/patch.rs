@@ -8,9 +8,8 @@ use crate::{
     Ctx,
     graph::Coordinates,
     rules::{
-        evidence::{Gone, OwnerState, Unproved, evaluate_read},
+        evidence::{Gone, Object, OwnerState, Unproved, evaluate_read},
         refs,
-        verdict::Object,
     },
 };
 

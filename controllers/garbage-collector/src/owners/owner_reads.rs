@@ -16,10 +16,7 @@ use crate::{
     graph::Coordinates,
     owners::kinds::KindError,
     requests,
-    rules::{
-        evidence::{self, Gone, Judged, OwnerState, Unproved},
-        verdict::Object,
-    },
+    rules::evidence::{self, Gone, Judged, Object, OwnerState, Unproved},
     shared_graph::Restores,
 };
 

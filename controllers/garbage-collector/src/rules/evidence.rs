@@ -5,12 +5,21 @@ use std::fmt;
 use api::{Details, Meta, OwnerRef, Resource, Uid, Version};
 use client::ApiError;
 
-use crate::{graph::Coordinates, rules::verdict::Object};
+use crate::graph::Coordinates;
 
 /// The finalizer of an owner that is deleted after its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of an owner whose dependents stay.
 pub(crate) const ORPHAN: &str = "orphan";
+
+/// An object in the judged state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) coordinates: Coordinates,
+    /// The type as its monitor watches it.
+    pub(crate) resource: Resource,
+    pub(crate) meta: Meta,
+}
 
 /// Proof that the object at these coordinates is gone forever. The server never reuses a uid.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,17 +9,8 @@ use client::Propagation;
 
 use crate::{
     graph::{Coordinates, Item, NodeView},
-    rules::evidence::{FOREGROUND, Gone, Judged, ORPHAN, OwnerState, Waiting, has},
+    rules::evidence::{FOREGROUND, Gone, Judged, ORPHAN, Object, OwnerState, Waiting, has},
 };
-
-/// An object in the judged state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object {
-    pub(crate) coordinates: Coordinates,
-    /// The type as its monitor watches it.
-    pub(crate) resource: Resource,
-    pub(crate) meta: Meta,
-}
 
 /// The next step for an item, before any request.
 #[derive(Debug, Clone, PartialEq, Eq)]

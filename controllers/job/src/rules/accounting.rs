@@ -14,8 +14,9 @@ use crate::rules::{
     backoff::Backoff,
     ending::{Ending, is_complete},
     failure_policy::policy_result,
-    plan::Plan,
-    snapshot::{Completion, FinalizerState, Moment, Snapshot, State, Unseen, Worker},
+    moment::Moment,
+    plan::{Applied, Plan},
+    snapshot::{Completion, FinalizerState, Snapshot, State, Unseen, Worker},
     status,
     tally::{self, number},
 };
@@ -23,17 +24,6 @@ use crate::rules::{
 /// The most uncounted pods plus new succeeded indexes in one status. Limits the size of the status and the duration of
 /// a sync.
 pub(crate) const MAX_UNCOUNTED: usize = 500;
-
-/// The result of a plan's pod changes.
-#[derive(Debug, Default)]
-pub(crate) struct Applied {
-    /// The number of created pods.
-    pub(crate) created: usize,
-    /// The positions of the deleted pods. A pod that was gone already counts too.
-    pub(crate) gone: Vec<usize>,
-    /// The namespace is terminating, so no replacement can be created.
-    pub(crate) namespace_terminating: bool,
-}
 
 /// The result of the first step.
 #[derive(Debug)]

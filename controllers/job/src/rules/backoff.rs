@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{ConditionStatus, ContainerRole, ContainerState, Pod};
 
-use crate::rules::snapshot::Moment;
+use crate::rules::moment::Moment;
 
 /// The delay after the first failure. It doubles with each further failure.
 const BASE: Duration = Duration::from_secs(10);

@@ -4,16 +4,10 @@ use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
 
 use crate::rules::{
     failure_policy::{PolicyResult, policy_result},
-    snapshot::{FinalizerState, Snapshot, Worker},
+    snapshot::{FAILURE, FinalizerState, SUCCESS, Snapshot, Worker},
     success_policy,
     tally::{IndexStates, Tally, number},
 };
-
-/// The interim condition before `Complete` (KEP-3998).
-pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
-
-/// The interim condition before `Failed` (KEP-3329).
-pub(crate) const FAILURE: &str = "FailureTarget";
 
 /// How a Job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -88,6 +88,17 @@ pub(crate) enum PodChange {
     Create(Creation),
 }
 
+/// The result of a plan's pod changes.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The number of created pods.
+    pub(crate) created: usize,
+    /// The positions of the deleted pods. A pod that was gone already counts too.
+    pub(crate) gone: Vec<usize>,
+    /// The namespace is terminating, so no replacement can be created.
+    pub(crate) namespace_terminating: bool,
+}
+
 /// Pods to create.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Creation {

@@ -6,34 +6,19 @@ use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
 use workload::{has_finalizer, is_ready};
 
-use crate::rules::{
-    backoff::Backoff,
-    ending::{FAILURE, SUCCESS},
-};
+use crate::rules::{backoff::Backoff, moment::Moment};
+
+/// The interim condition before `Complete` (KEP-3998).
+pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
+
+/// The interim condition before `Failed` (KEP-3329).
+pub(crate) const FAILURE: &str = "FailureTarget";
 
 /// The finalizer of a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 /// The annotation and label with the completion index of a pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
-/// A time in milliseconds since the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) i64);
-
-impl Moment {
-    /// In whole seconds, like times of the API.
-    pub(crate) fn seconds(self) -> i64 {
-        self.0.div_euclid(1_000)
-    }
-
-    /// The remaining time of a `wait` that began at `since` (in seconds); zero when it is over.
-    pub(crate) fn remaining(self, since: i64, wait: Duration) -> Duration {
-        let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-        let end = since.saturating_mul(1_000).saturating_add(wait);
-        Duration::from_millis(u64::try_from(end.saturating_sub(self.0)).unwrap_or_default())
-    }
-}
 
 /// A pod of the Job. A pod that this sync adopted counts as if it had the finalizer already.
 #[derive(Debug, Clone, Copy)]

@@ -3,9 +3,10 @@
 use api::{ConditionStatus, JobCondition, JobSpec, JobStatus};
 
 use crate::rules::{
-    accounting::Applied,
     ending::Ending,
-    snapshot::{Moment, Snapshot, State},
+    moment::Moment,
+    plan::Applied,
+    snapshot::{Snapshot, State},
 };
 
 mod check;

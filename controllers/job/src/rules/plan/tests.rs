@@ -173,7 +173,7 @@ fn acceptance_job_032_a_failure_delays_the_next_pod() {
 
     let second = SnapshotInputs { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..INPUTS };
     assert_eq!(decide(json!({}), json!({}), &failed, second).requeue_after, Some(Duration::from_secs(17)));
-    let nearly = SnapshotInputs { now: crate::rules::snapshot::Moment((NOW + 7) * 1_000 - 1), ..INPUTS };
+    let nearly = SnapshotInputs { now: crate::rules::moment::Moment((NOW + 7) * 1_000 - 1), ..INPUTS };
     assert_eq!(decide(json!({}), json!({}), &failed, nearly).requeue_after, Some(Duration::from_secs(1)), "never less");
 }
 
@@ -375,7 +375,7 @@ fn an_index_with_a_terminating_pod_is_not_free_with_replacement_policy_failed() 
 #[test]
 fn acceptance_job_021_a_pod_that_a_user_deletes_has_failed_and_is_replaced() {
     let going = pods([pod("a").running().deleting(), pod("b").ready()]);
-    let inputs = SnapshotInputs { now: crate::rules::snapshot::Moment((NOW + 10) * 1_000), ..INPUTS };
+    let inputs = SnapshotInputs { now: crate::rules::moment::Moment((NOW + 10) * 1_000), ..INPUTS };
     let plan = decide(json!({}), json!({}), &going, inputs);
     assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("create 1", 1));
 }

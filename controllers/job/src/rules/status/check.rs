@@ -7,7 +7,10 @@ use std::collections::HashSet;
 use api::{JobSpec, JobStatus};
 use thiserror::Error;
 
-use crate::rules::indexes::Indexes;
+use crate::rules::{
+    indexes::Indexes,
+    snapshot::{FAILURE, SUCCESS},
+};
 
 /// The rule that a status breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -16,8 +19,6 @@ pub(crate) struct InvalidStatus(pub(crate) &'static str);
 
 const COMPLETE: &str = "Complete";
 const FAILED: &str = "Failed";
-const SUCCESS: &str = "SuccessCriteriaMet";
-const FAILURE: &str = "FailureTarget";
 
 /// Whether the server accepts `new` in place of `old`.
 pub(crate) fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
