@@ -63,8 +63,14 @@ pub(crate) enum ApplyError {
 }
 
 /// Applies the planned change to the Job's pods. `claimed` holds the pods of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> ApplyResult {
-    let (pods, now) = (&*claimed.pods, ctx.clock.now());
+pub(crate) async fn apply(
+    ctx: &Ctx,
+    job: &Job,
+    owner: &Owner,
+    claimed: &Claimed<Pod>,
+    change: &PodChange,
+) -> ApplyResult {
+    let (pods, now) = (&*claimed.objects, ctx.clock.now());
     match change {
         PodChange::Keep => ApplyResult::default(),
         // No deletion is expected: the Job ends, so no pod is created in place of these.
@@ -144,8 +150,8 @@ fn is_untracked(pod: &Pod) -> bool {
     !workload::has_finalizer(pod, FINALIZER)
 }
 
-fn is_adopted(claimed: &Claimed, at: usize) -> bool {
-    claimed.pods.get(at).is_some_and(|it| claimed.adopted.contains(&it.meta.uid))
+fn is_adopted(claimed: &Claimed<Pod>, at: usize) -> bool {
+    claimed.objects.get(at).is_some_and(|it| claimed.adopted.contains(&it.meta.uid))
 }
 
 /// Removes our finalizer from a pod that is deleted without being counted.

@@ -38,7 +38,7 @@ use controller::{Backoff, Builder, ConsistencyStore, Factor, Profile, Proof, Que
 use events::Recorder;
 use informer::Informer;
 use tokio_util::sync::CancellationToken;
-use workload::PodControl;
+use workload::{ObjectWriter, PodControl};
 
 use crate::{concurrency::CallLimit, handlers::OrphanKey, memory::Memory, metrics::Meters};
 
@@ -98,7 +98,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let metrics = builder.deps().metrics.clone();
     let memory = Arc::new(Memory::default());
     let consistency = Arc::new(ConsistencyStore::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
-    let control = PodControl::new(api, recorder.clone(), {
+    let writer = ObjectWriter::new(api, {
         let (memory, consistency, cache) = (memory.clone(), consistency.clone(), pods.watched());
         move |job, version| {
             if read_own_writes && memory.contains(job) {
@@ -106,6 +106,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
             }
         }
     });
+    let control = PodControl::new(writer, recorder.clone());
     let ctx = Arc::new(Ctx {
         unlimited: control.with_client(builder.unlimited_api()),
         control,

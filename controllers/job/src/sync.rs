@@ -110,8 +110,8 @@ async fn reconcile(
     let uncounted = || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
     let failed = || job.status.failed > 0 || uncounted() || job.spec.pod_failure_policy.is_some();
     let all = backoff.is_none() && failed();
-    let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
-    let pods = &claimed.pods;
+    let claimed = claim(ctx.control.writer(), owner, candidates(ctx, job, all)?, selects).await?;
+    let pods = &claimed.objects;
     let inputs = SnapshotInputs {
         now: Moment(ctx.clock.wall().as_millisecond()),
         unseen,

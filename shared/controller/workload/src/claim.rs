@@ -1,10 +1,10 @@
 use std::{collections::HashSet, sync::Arc};
 
-use api::{Meta, MetaRef, OwnerRef, Pod, Uid};
+use api::{Atom, Meta, MetaRef, OwnerRef, Typed, Uid};
 use client::ApiError;
 use futures::{StreamExt, stream};
 
-use crate::{Owner, PodControl, control::is_gone};
+use crate::{ObjectWriter, Owner, control::is_gone};
 
 /// The maximum of concurrent patches for one owner.
 const MAX_CONCURRENT: usize = 16;
@@ -22,20 +22,20 @@ pub enum Claim {
     Release,
 }
 
-/// The pods of an owner.
-#[derive(Debug, Default)]
-pub struct Claimed {
-    /// All pods of the owner. Those that were just adopted are still in the state before the adoption.
-    pub pods: Vec<Arc<Pod>>,
-    /// The pods that were just adopted.
+/// The objects of an owner.
+#[derive(Debug)]
+pub struct Claimed<T> {
+    /// All objects of the owner. Those that were just adopted are still in the state before the adoption.
+    pub objects: Vec<Arc<T>>,
+    /// The objects that were just adopted.
     pub adopted: HashSet<Uid>,
 }
 
-/// Why the pods of an owner could not be claimed.
+/// Why the objects of an owner could not be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// The owner could not be read.
-    #[error("cannot look at {owner} before adopting pods")]
+    #[error("cannot read {owner} before an adoption")]
     Owner {
         /// The name of the owner.
         owner: Box<str>,
@@ -59,28 +59,30 @@ pub enum ClaimError {
         /// The name of the owner.
         owner: Box<str>,
     },
-    /// Some pods could not be patched. All were tried.
-    #[error("cannot claim {count} pods, the first being {pod}")]
-    Pods {
-        /// The number of these pods.
+    /// Some objects could not be patched. All were tried.
+    #[error("cannot claim {count} {resource}, the first being {object}")]
+    Objects {
+        /// The plural name of their type.
+        resource: Atom,
+        /// The number of these objects.
         count: usize,
         /// The name of one of them.
-        pod: Box<str>,
-        /// The error for that pod.
+        object: Box<str>,
+        /// The error for that object.
         #[source]
         source: ApiError,
     },
 }
 
-/// Decides whether the owner keeps, adopts or releases a pod (`BaseControllerRefManager.ClaimObject`). Pure.
+/// Decides whether the owner keeps, adopts or releases an object (`BaseControllerRefManager.ClaimObject`). Pure.
 ///
-/// The uid alone proves nothing: any user who may create pods may write any uid into them, in any namespace.
+/// The uid alone proves nothing: any user who may create objects may write any uid into them, in any namespace.
 #[must_use]
-pub fn claim_decision(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
-    if !owner.namespace.is_empty() && *pod.namespace != owner.namespace {
+pub fn claim_decision(owner: &Owner, object: MetaRef<'_>, matches: bool) -> Claim {
+    if !owner.namespace.is_empty() && *object.namespace != owner.namespace {
         return Claim::Ignore;
     }
-    let is_orphan = match pod.controller() {
+    let is_orphan = match object.controller() {
         Some(controller) if !is_named(owner, controller) => return Claim::Ignore,
         controller => controller.is_none(),
     };
@@ -89,7 +91,7 @@ pub fn claim_decision(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
         (false, false) if owner.deleting => Claim::Ignore,
         (false, false) => Claim::Release,
         (true, false) => Claim::Ignore,
-        (true, true) if owner.deleting || pod.deletion.is_some() => Claim::Ignore,
+        (true, true) if owner.deleting || object.deletion.is_some() => Claim::Ignore,
         (true, true) => Claim::Adopt,
     }
 }
@@ -100,77 +102,81 @@ fn is_named(owner: &Owner, reference: &OwnerRef) -> bool {
     reference.uid == owner.uid && *reference.kind == *owner.resource.kind && *reference.name == *owner.name
 }
 
-/// Claims the owner's pods among the candidates: adopts and releases as needed. Before the first adoption the owner is
+/// Claims the owner's objects among the candidates: adopts and releases as needed. Before the first adoption the owner is
 /// read from the server once (upstream's `RecheckDeletionTimestamp`), because the cache may not show that the owner is
-/// being deleted and its pods must be left to others.
+/// being deleted and its objects must be left to others.
 ///
 /// # Errors
-/// If a pod could not be adopted or released. All others were tried.
-pub async fn claim(
-    control: &PodControl,
+/// If an object could not be adopted or released. All others were tried.
+pub async fn claim<T: Typed>(
+    writer: &ObjectWriter,
     owner: &Owner,
-    candidates: Vec<Arc<Pod>>,
-    matches: impl Fn(&Pod) -> bool,
-) -> Result<Claimed, ClaimError> {
-    let (mut pods, mut to_adopt, mut to_release) = (Vec::with_capacity(candidates.len()), Vec::new(), Vec::new());
-    for pod in candidates {
-        match claim_decision(owner, pod.meta.as_ref(), matches(&pod)) {
-            Claim::Keep => pods.push(pod),
-            Claim::Adopt => to_adopt.push(pod),
-            Claim::Release => to_release.push(pod),
+    candidates: Vec<Arc<T>>,
+    matches: impl Fn(&T) -> bool,
+) -> Result<Claimed<T>, ClaimError> {
+    let (mut objects, mut to_adopt, mut to_release) = (Vec::with_capacity(candidates.len()), Vec::new(), Vec::new());
+    for object in candidates {
+        match claim_decision(owner, object.meta(), matches(&object)) {
+            Claim::Keep => objects.push(object),
+            Claim::Adopt => to_adopt.push(object),
+            Claim::Release => to_release.push(object),
             Claim::Ignore => {}
         }
     }
-    let released = release(control, owner, to_release).await;
-    let adopted = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(control, owner, to_adopt).await };
+    let released = release(writer, owner, to_release).await;
+    let adopted = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(writer, owner, to_adopt).await };
     released?;
     let adopted = adopted?;
-    let uids = adopted.iter().map(|it| it.meta.uid.clone()).collect();
-    pods.extend(adopted);
-    Ok(Claimed { pods, adopted: uids })
+    let uids = adopted.iter().map(|it| it.meta().uid.clone()).collect();
+    objects.extend(adopted);
+    Ok(Claimed { objects, adopted: uids })
 }
 
-async fn adopt(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Result<Vec<Arc<Pod>>, ClaimError> {
-    may_adopt(control, owner).await?;
-    let calls = pods.into_iter().map(|pod| async move {
-        let outcome = control.adopt(owner, &pod).await;
-        (pod, outcome)
+async fn adopt<T: Typed>(
+    writer: &ObjectWriter,
+    owner: &Owner,
+    objects: Vec<Arc<T>>,
+) -> Result<Vec<Arc<T>>, ClaimError> {
+    may_adopt(writer, owner).await?;
+    let calls = objects.into_iter().map(|object| async move {
+        let outcome = writer.adopt(owner, &*object).await;
+        (object, outcome)
     });
     let mut adopted = Vec::new();
     let mut failed = Failed::default();
     let mut calls = stream::iter(calls).buffered(MAX_CONCURRENT);
-    while let Some((pod, outcome)) = calls.next().await {
+    while let Some((object, outcome)) = calls.next().await {
         match outcome {
-            Ok(_) => adopted.push(pod),
-            Err(err) if err.is_absence_of(&pod.meta.name) => {}
-            Err(err) => failed.add(&pod, err),
+            Ok(_) => adopted.push(object),
+            Err(err) if err.is_absence_of(object.meta().name) => {}
+            Err(err) => failed.add(&*object, err),
         }
     }
-    failed.into_result().map(|()| adopted)
+    failed.into_result::<T>().map(|()| adopted)
 }
 
-async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Result<(), ClaimError> {
-    let calls = pods.into_iter().map(|pod| async move {
-        let outcome = control.release(owner, &pod).await;
-        (pod, outcome)
+async fn release<T: Typed>(writer: &ObjectWriter, owner: &Owner, objects: Vec<Arc<T>>) -> Result<(), ClaimError> {
+    let calls = objects.into_iter().map(|object| async move {
+        let outcome = writer.release(owner, &*object).await;
+        (object, outcome)
     });
     let mut failed = Failed::default();
     let mut calls = stream::iter(calls).buffered(MAX_CONCURRENT);
-    while let Some((pod, outcome)) = calls.next().await {
+    while let Some((object, outcome)) = calls.next().await {
         match outcome {
-            // The server answers Invalid also for a pod without owners and for another pod of this name.
+            // The server answers Invalid also for an object without owners and for another object of this name.
             Ok(_) | Err(ApiError::Invalid(_)) => {}
-            Err(err) if is_gone(&err, &pod.meta.name) => {}
-            Err(err) => failed.add(&pod, err),
+            Err(err) if is_gone(&err, object.meta().name) => {}
+            Err(err) => failed.add(&*object, err),
         }
     }
-    failed.into_result()
+    failed.into_result::<T>()
 }
 
 /// Checks that the owner on the server has the same uid and is not being deleted.
-async fn may_adopt(control: &PodControl, owner: &Owner) -> Result<(), ClaimError> {
+async fn may_adopt(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
     let name = || owner.name.clone();
-    let live = control.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
+    let live = writer.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
     let live = live.map_err(|source| ClaimError::Owner { owner: name(), source })?;
     if live.uid != owner.uid {
         return Err(ClaimError::Replaced { owner: name(), was: owner.uid.clone(), is: live.uid });
@@ -189,13 +195,14 @@ struct Failed {
 }
 
 impl Failed {
-    fn add(&mut self, pod: &Pod, err: ApiError) {
+    fn add(&mut self, object: &impl Typed, err: ApiError) {
         self.count += 1;
-        self.first.get_or_insert_with(|| (pod.meta.name.clone(), err));
+        self.first.get_or_insert_with(|| (object.meta().name.into(), err));
     }
 
-    fn into_result(self) -> Result<(), ClaimError> {
+    fn into_result<T: Typed>(self) -> Result<(), ClaimError> {
         let Self { count, first } = self;
-        first.map_or(Ok(()), |(pod, source)| Err(ClaimError::Pods { count, pod, source }))
+        let Some((object, source)) = first else { return Ok(()) };
+        Err(ClaimError::Objects { resource: T::resource().plural, count, object, source })
     }
 }

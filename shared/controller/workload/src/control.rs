@@ -1,41 +1,42 @@
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use api::{Pod, Typed, Uid, Version};
-use client::{Api, ApiError, DeleteOptions, Patch, Written};
+use api::{Pod, Typed, Uid};
+use client::{Api, ApiError, DeleteOptions, Written};
 use events::{Recorder, Type};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 
-use crate::Owner;
-
-/// Called for each stored pod with the uid of the owner and the resourceVersion.
-type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
+use crate::{ObjectWriter, Owner};
 
 /// Writes pods for their owners, and sends events about the owners.
 #[derive(Clone)]
 pub struct PodControl {
-    api: Api,
+    writer: ObjectWriter,
     recorder: Recorder,
-    on_written: OnWritten,
 }
 
 impl PodControl {
-    /// `on_written` is called after each stored creation and patch, with the uid of the owner and the resourceVersion
-    /// that the cache must show before the next sync. A deletion returns no resourceVersion.
+    /// Writes with `writer`, and sends events with `recorder`.
     #[must_use]
-    pub fn new(api: Api, recorder: Recorder, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
-        Self { api, recorder, on_written: Arc::new(on_written) }
+    pub fn new(writer: ObjectWriter, recorder: Recorder) -> Self {
+        Self { writer, recorder }
     }
 
     /// The same with another client.
     #[must_use]
     pub fn with_client(&self, api: Api) -> Self {
-        Self { api, ..self.clone() }
+        Self { writer: self.writer.with_client(api), ..self.clone() }
     }
 
     /// The client.
     #[must_use]
     pub fn api(&self) -> &Api {
-        &self.api
+        self.writer.api()
+    }
+
+    /// The writer of owner references, for [`claim`](crate::claim).
+    #[must_use]
+    pub fn writer(&self) -> &ObjectWriter {
+        &self.writer
     }
 
     /// Creates a pod with this `body` in the namespace of its owner.
@@ -43,9 +44,9 @@ impl PodControl {
     /// # Errors
     /// See [`ApiError`]. For a terminating namespace no event is sent, because the user cannot fix it.
     pub async fn create(&self, owner: &Owner, body: &RawValue) -> Result<Written, ApiError> {
-        match self.api.create(&Pod::resource(), &owner.namespace, &body).await {
+        match self.api().create(&Pod::resource(), &owner.namespace, &body).await {
             Ok(written) => {
-                (self.on_written)(&owner.uid, &written.version);
+                self.writer.on_written(&owner.uid, &written.version);
                 self.send_event(owner, Type::Normal, "SuccessfulCreate", format!("Created pod: {}", written.name));
                 Ok(written)
             }
@@ -71,7 +72,7 @@ impl PodControl {
     pub async fn delete(&self, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
         let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), ..DeleteOptions::default() };
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
-        let outcome = self.api.delete(&Pod::resource(), namespace, name, &options).await;
+        let outcome = self.api().delete(&Pod::resource(), namespace, name, &options).await;
         match &outcome {
             Ok(()) => self.send_event(owner, Type::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
             Err(err) if is_gone(err, name) || !is_from_server(err) => {}
@@ -91,7 +92,7 @@ impl PodControl {
     /// See [`ApiError`]. [`is_gone`] recognises the errors that mean that the pod does not exist any more.
     pub async fn remove_finalizer(&self, owner: &Uid, pod: &Pod, finalizer: &str) -> Result<Written, ApiError> {
         let metadata = json!({ "uid": pod.meta.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] });
-        self.patch(owner, pod, &metadata).await
+        self.writer.patch(owner, pod, &metadata).await
     }
 
     /// The same, if the pod has not changed since it was cached.
@@ -104,35 +105,7 @@ impl PodControl {
             "resourceVersion": pod.meta.version,
             "$deleteFromPrimitiveList/finalizers": [finalizer],
         });
-        self.patch(owner, pod, &metadata).await
-    }
-
-    /// Makes `owner` the controller of an orphan. The patch contains the uid, so the server rejects it for another pod
-    /// of the same name. It also rejects a second controller.
-    pub(crate) async fn adopt(&self, owner: &Owner, pod: &Pod) -> Result<Written, ApiError> {
-        let mut metadata = json!({ "uid": pod.meta.uid, "ownerReferences": [owner.controller_reference()] });
-        if let Some(finalizer) = owner.finalizer {
-            metadata["finalizers"] = json!([finalizer]);
-        }
-        self.patch(&owner.uid, pod, &metadata).await
-    }
-
-    /// Removes the reference to `owner` from a pod, and its finalizer too.
-    pub(crate) async fn release(&self, owner: &Owner, pod: &Pod) -> Result<Written, ApiError> {
-        let mut metadata = Map::new();
-        metadata.insert("uid".to_owned(), json!(pod.meta.uid));
-        metadata.insert("ownerReferences".to_owned(), json!([{ "$patch": "delete", "uid": owner.uid }]));
-        if let Some(finalizer) = owner.finalizer {
-            metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), json!([finalizer]));
-        }
-        self.patch(&owner.uid, pod, &Value::Object(metadata)).await
-    }
-
-    async fn patch(&self, owner: &Uid, pod: &Pod, metadata: &Value) -> Result<Written, ApiError> {
-        let patch = Patch::Strategic(json!({ "metadata": metadata }));
-        let written = self.api.patch(&Pod::resource(), &pod.meta.namespace, &pod.meta.name, None, &patch).await?;
-        (self.on_written)(owner, &written.version);
-        Ok(written)
+        self.writer.patch(owner, pod, &metadata).await
     }
 
     fn send_event(&self, owner: &Owner, type_: Type, reason: &str, message: String) {

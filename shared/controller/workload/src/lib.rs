@@ -1,7 +1,7 @@
 //! The pod operations that all owning controllers share. The rules of a particular controller are not here.
 //!
-//! Reading order: [`Owner`] (the owner of pods), [`PodControl`] (the writes with their events), `claim` (adoption and
-//! release), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
+//! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
+//! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
 //! (pure), [`SlowStart`], [`Expectations`].
 
 mod claim;
@@ -12,6 +12,7 @@ mod predicates;
 mod ranking;
 mod slow_start;
 mod template;
+mod writer;
 
 pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
@@ -21,3 +22,4 @@ pub use predicates::{has_finalizer, is_active, is_ready, is_terminal, is_termina
 pub use ranking::deletion_order;
 pub use slow_start::SlowStart;
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
+pub use writer::ObjectWriter;

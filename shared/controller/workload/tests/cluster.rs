@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
 use test_cluster::{Call, TestCluster, Verdict};
 use testing::Rig;
-use workload::{ClaimError, Claimed, Owner, PodControl, claim, is_gone};
+use workload::{ClaimError, Claimed, ObjectWriter, Owner, PodControl, claim, is_gone};
 
 const FINALIZER: &str = "example.com/ours";
 
@@ -40,9 +40,10 @@ impl World {
         let recorder = builder.recorder(api.clone());
         let writes = Writes::default();
         let recorded = writes.clone();
-        let control = PodControl::new(api, recorder, move |owner, version| {
+        let writer = ObjectWriter::new(api, move |owner, version| {
             recorded.lock().push((owner.clone(), version.to_string()));
         });
+        let control = PodControl::new(writer, recorder);
         cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } }));
         let owner = cluster.create(json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "job", "namespace": "n" },
@@ -80,11 +81,11 @@ impl World {
     }
 
     async fn claim(&self, pods: Vec<Arc<Pod>>) -> Result<Vec<String>, ClaimError> {
-        self.claimed(pods).await.map(|it| it.pods.iter().map(|it| it.meta.name.to_string()).collect())
+        self.claimed(pods).await.map(|it| it.objects.iter().map(|it| it.meta.name.to_string()).collect())
     }
 
-    async fn claimed(&self, pods: Vec<Arc<Pod>>) -> Result<Claimed, ClaimError> {
-        claim(&self.control, &self.owner, pods, |pod| pod.labels.get("app") == Some("x")).await
+    async fn claimed(&self, pods: Vec<Arc<Pod>>) -> Result<Claimed<Pod>, ClaimError> {
+        claim(self.control.writer(), &self.owner, pods, |pod| pod.labels.get("app") == Some("x")).await
     }
 
     /// `verb name`, without events.
@@ -130,8 +131,8 @@ async fn acceptance_common_012_only_the_matching_orphan_is_adopted_with_one_patc
     let world = World::new();
     let pods = vec![world.pod("a", "x", json!([]), &[]), world.pod("b", "y", json!([]), &[])];
     let claimed = world.claimed(pods).await.unwrap();
-    assert_eq!(claimed.pods.len(), 1);
-    assert_eq!(claimed.adopted.iter().collect::<Vec<_>>(), [&claimed.pods[0].meta.uid]);
+    assert_eq!(claimed.objects.len(), 1);
+    assert_eq!(claimed.adopted.iter().collect::<Vec<_>>(), [&claimed.objects[0].meta.uid]);
     assert_eq!(world.calls(), ["get job", "patch a"]);
     assert_eq!(world.stored("a")["metadata"]["ownerReferences"], world.ours());
 }

@@ -1,0 +1,78 @@
+use std::{fmt, sync::Arc};
+
+use api::{Typed, Uid, Version};
+use client::{Api, ApiError, Patch, Written};
+use serde_json::{Map, Value, json};
+
+use crate::Owner;
+
+/// Called for each stored object with the uid of the owner and the resourceVersion.
+type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
+
+/// Patches the metadata of objects for their owners. A patch contains the uid of the object, so the server rejects it for
+/// another object of the same name.
+#[derive(Clone)]
+pub struct ObjectWriter {
+    api: Api,
+    on_written: OnWritten,
+}
+
+impl ObjectWriter {
+    /// `on_written` is called after each stored creation and patch, with the uid of the owner and the resourceVersion
+    /// that the cache must show before the next sync. A deletion returns no resourceVersion.
+    #[must_use]
+    pub fn new(api: Api, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
+        Self { api, on_written: Arc::new(on_written) }
+    }
+
+    /// The same with another client.
+    #[must_use]
+    pub fn with_client(&self, api: Api) -> Self {
+        Self { api, ..self.clone() }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Makes `owner` the controller of an orphan. The server rejects a second controller.
+    pub(crate) async fn adopt<T: Typed>(&self, owner: &Owner, object: &T) -> Result<Written, ApiError> {
+        let mut metadata = json!({ "uid": object.meta().uid, "ownerReferences": [owner.controller_reference()] });
+        if let Some(finalizer) = owner.finalizer {
+            metadata["finalizers"] = json!([finalizer]);
+        }
+        self.patch(&owner.uid, object, &metadata).await
+    }
+
+    /// Removes the reference to `owner` from an object, and its finalizer too.
+    pub(crate) async fn release<T: Typed>(&self, owner: &Owner, object: &T) -> Result<Written, ApiError> {
+        let mut metadata = Map::new();
+        metadata.insert("uid".to_owned(), json!(object.meta().uid));
+        metadata.insert("ownerReferences".to_owned(), json!([{ "$patch": "delete", "uid": owner.uid }]));
+        if let Some(finalizer) = owner.finalizer {
+            metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), json!([finalizer]));
+        }
+        self.patch(&owner.uid, object, &Value::Object(metadata)).await
+    }
+
+    /// A strategic merge patch of the metadata.
+    pub(crate) async fn patch<T: Typed>(&self, owner: &Uid, object: &T, metadata: &Value) -> Result<Written, ApiError> {
+        let meta = object.meta();
+        let patch = Patch::Strategic(json!({ "metadata": metadata }));
+        let written = self.api.patch(&T::resource(), meta.namespace, meta.name, None, &patch).await?;
+        self.on_written(owner, &written.version);
+        Ok(written)
+    }
+
+    pub(crate) fn on_written(&self, owner: &Uid, version: &Version) {
+        (self.on_written)(owner, version);
+    }
+}
+
+impl fmt::Debug for ObjectWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectWriter").finish_non_exhaustive()
+    }
+}
