@@ -23,6 +23,7 @@ mod rest;
 mod status;
 
 mod container;
+mod controller_revision;
 mod cron_job;
 mod job;
 mod lease;
@@ -40,6 +41,7 @@ pub mod uri;
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
 pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
+pub use controller_revision::{ControllerRevision, RevisionIndex};
 pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
 pub use frame::{DecodeError, Event, Frame, Page};
 pub use job::{

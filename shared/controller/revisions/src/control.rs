@@ -1,0 +1,190 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::{ControllerRevision, Labels, Selector, Typed};
+use client::{Api, ApiError, DeleteOptions, Patch};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+use workload::Owner;
+
+use crate::{HASH_LABEL, is_same_data, revision_hash, revision_name};
+
+/// A creation that collides this often is given up until the next sync, which continues with the stored counter.
+const MAX_COLLISIONS: u32 = 20;
+
+/// The attempts to change a number while other clients change the revision.
+const ATTEMPTS: u32 = 4;
+
+/// Why a revision could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RevisionError {
+    /// A request failed.
+    #[error("cannot {what} the revision {name}")]
+    Request {
+        /// What was tried.
+        what: &'static str,
+        /// The name of the revision.
+        name: Box<str>,
+        /// The error of the request.
+        #[source]
+        source: ApiError,
+    },
+    /// The names of other revisions are in use. The counter must be stored, and the next sync continues with it.
+    #[error("no free name for a revision of {parent} after {MAX_COLLISIONS} collisions")]
+    Collisions {
+        /// The name of the workload.
+        parent: Box<str>,
+        /// The counter to store.
+        collision_count: i32,
+    },
+    /// The data is no JSON.
+    #[error("the data of the revision does not decode")]
+    Data(#[source] serde_json::Error),
+}
+
+/// A revision to create.
+#[derive(Debug, Clone)]
+pub struct NewRevision<'a> {
+    /// Its data.
+    pub data: &'a str,
+    /// Its number.
+    pub revision: i64,
+    /// The labels of the template. The label of the hash is added.
+    pub labels: &'a Labels,
+    /// The annotations of the workload that it keeps.
+    pub annotations: BTreeMap<&'a str, &'a str>,
+}
+
+/// A stored revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its number. An existing revision keeps the one that it has.
+    pub revision: i64,
+    /// The counter of collisions, which the status of the workload must contain.
+    pub collision_count: i32,
+}
+
+/// Writes the revisions of workloads.
+#[derive(Debug, Clone)]
+pub struct RevisionControl(Api);
+
+impl RevisionControl {
+    /// With this client.
+    #[must_use]
+    pub fn new(api: Api) -> Self {
+        Self(api)
+    }
+
+    /// Stores a revision, or finds the one with equal data (`realHistory.CreateControllerRevision`). If its name belongs
+    /// to other data, the counter is incremented and the next name is tried.
+    ///
+    /// # Errors
+    /// See [`RevisionError`].
+    pub async fn create(
+        &self,
+        owner: &Owner,
+        new: &NewRevision<'_>,
+        mut collision_count: i32,
+    ) -> Result<Stored, RevisionError> {
+        let mut body = Body::new(owner, new, collision_count)?;
+        for _ in 0..MAX_COLLISIONS {
+            let name: Box<str> = revision_name(&owner.name, &revision_hash(new.data, Some(collision_count))).into();
+            body.metadata["name"] = (*name).into();
+            match self.0.create(&ControllerRevision::resource(), &owner.namespace, &body).await {
+                Ok(_) => return Ok(Stored { name, revision: new.revision, collision_count }),
+                Err(ApiError::AlreadyExists(_)) => {}
+                Err(source) => return Err(RevisionError::Request { what: "create", name, source }),
+            }
+            let resource = ControllerRevision::resource();
+            let existing = self.0.get::<ControllerRevision>(&resource, &owner.namespace, &name).await;
+            let existing =
+                existing.map_err(|source| RevisionError::Request { what: "read", name: name.clone(), source })?;
+            if is_same_data(&existing.data, new.data) {
+                return Ok(Stored { name, revision: existing.revision, collision_count });
+            }
+            collision_count = collision_count.saturating_add(1);
+        }
+        Err(RevisionError::Collisions { parent: owner.name.clone(), collision_count })
+    }
+
+    /// Changes the number of a revision, if it has another one. Its uid is a precondition.
+    ///
+    /// # Errors
+    /// See [`RevisionError`].
+    pub async fn set_number(&self, revision: &ControllerRevision, number: i64) -> Result<(), RevisionError> {
+        if revision.revision == number {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({ "metadata": { "uid": revision.meta.uid }, "revision": number }));
+        let (namespace, name) = (&revision.meta.namespace, &revision.meta.name);
+        for attempt in 1.. {
+            match self.0.patch(&ControllerRevision::resource(), namespace, name, None, &patch).await {
+                Ok(_) => break,
+                // The server repeats such a patch itself, and gives up after some conflicts.
+                Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => {}
+                Err(source) => {
+                    return Err(RevisionError::Request { what: "renumber", name: name.clone(), source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a revision, with its uid as precondition.
+    ///
+    /// # Errors
+    /// See [`RevisionError`]. A revision that is gone is no error.
+    pub async fn delete(&self, revision: &ControllerRevision) -> Result<(), RevisionError> {
+        let (namespace, name) = (&revision.meta.namespace, &revision.meta.name);
+        let options = DeleteOptions { uid: Some(revision.meta.uid.clone()), ..DeleteOptions::default() };
+        match self.0.delete(&ControllerRevision::resource(), namespace, name, &options).await {
+            Err(err) if !workload::is_gone(&err, name) => {
+                Err(RevisionError::Request { what: "delete", name: name.clone(), source: err })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The revisions of a workload among the candidates: those that it owns and those without a controller, as far as they
+/// match its selector.
+#[must_use]
+pub fn of_owner(
+    owner: &Owner,
+    selector: &Selector,
+    candidates: Vec<Arc<ControllerRevision>>,
+) -> Vec<Arc<ControllerRevision>> {
+    let is_ours = |it: &ControllerRevision| match it.meta.as_ref().controller() {
+        Some(controller) => controller.uid == owner.uid,
+        None => *it.meta.namespace == *owner.namespace,
+    };
+    candidates.into_iter().filter(|it| is_ours(it) && selector.matches(&it.labels)).collect()
+}
+
+/// The request body of a creation.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    data: &'a RawValue,
+    revision: i64,
+}
+
+impl<'a> Body<'a> {
+    fn new(owner: &Owner, new: &NewRevision<'a>, collision_count: i32) -> Result<Self, RevisionError> {
+        let NewRevision { data, revision, labels, annotations } = new;
+        // The label keeps the first hash, also when the name gets another one, as upstream.
+        let hash = revision_hash(data, Some(collision_count));
+        let mut all: BTreeMap<&str, &str> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+        all.insert(HASH_LABEL, &hash);
+        let mut metadata = json!({ "labels": all, "ownerReferences": [owner.controller_reference()] });
+        if !annotations.is_empty() {
+            metadata["annotations"] = json!(annotations);
+        }
+        let data = serde_json::from_str(data).map_err(RevisionError::Data)?;
+        Ok(Self { api_version: "apps/v1", kind: "ControllerRevision", metadata, data, revision: *revision })
+    }
+}
