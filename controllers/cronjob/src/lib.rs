@@ -199,7 +199,7 @@ impl Ctx {
     /// CronJobs the check stops; the handler of the next new CronJob starts it again.
     fn check_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
-            tracing::info!("The time of day has jumped, all schedules are looked at");
+            tracing::info!("The wall clock has jumped: all CronJobs are enqueued");
             for entry in self.cron_jobs.store().entries() {
                 self.queue.add_to(sync_key(entry.meta().key()), Lane::Slow);
             }

@@ -54,13 +54,13 @@ macro_rules! log_deletion {
 /// Why an attempt did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot tell what is to become of {object}")]
+    #[error("cannot decide about {object}")]
     Unjudged {
         object: Box<Coordinates>,
         #[source]
         source: Unjudged,
     },
-    #[error("cannot look for {object}")]
+    #[error("cannot look up {object}")]
     Unproved {
         object: Box<Coordinates>,
         #[source]
@@ -78,7 +78,7 @@ pub(crate) enum Error {
         #[source]
         source: ApiError,
     },
-    #[error("cannot let {object} go")]
+    #[error("cannot remove the finalizer of {object}")]
     Finish {
         object: Box<Coordinates>,
         #[source]
@@ -147,7 +147,7 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome
             record(UnresolvedReason::from(unlocatable));
             // The object was observed, its type was removed, and the type came back with another scope.
             if ctx.graph.release_owners(item.uid()) {
-                tracing::warn!(object = %claimed, "An owner waits no longer for an object that cannot be there any more");
+                tracing::warn!(object = %claimed, "An owner no longer waits for an object that cannot exist any more");
             }
             // A retry would give the same result.
             return Ok(Outcome::Done);
@@ -163,7 +163,7 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome
             ctx.meters.clear_unresolved(item.uid());
             // Poll until a watch shows it: it may be created and deleted without an event, and its dependents would
             // stay (#56121).
-            tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
+            tracing::debug!(object = %claimed, "An owner exists that no watch has shown");
             Ok(ctx.requeue_later(item))
         }
         Err(source) if requests::postponed_for(&source).is_some() => {
@@ -193,7 +193,7 @@ fn on_unserved_type(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
         return Outcome::After(left);
     }
     if ctx.graph.release_owners(item.uid()) {
-        tracing::warn!(object = %claimed, "An owner waits no longer for an object whose type is served no more");
+        tracing::warn!(object = %claimed, "An owner no longer waits for an object whose type is not served any more");
     }
     ctx.requeue_later(item)
 }
@@ -222,7 +222,7 @@ async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Out
                 Removed::ByThisCall(version) => {
                     ctx.pending_writes.record(&object.uid, &owner.meta.version, ctx.clock.now());
                     ctx.graph.on_finalizers_removed(&object.uid, &version);
-                    tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
+                    tracing::info!(%object, "Removed the finalizer of an owner, because no dependent blocks it any more");
                 }
                 Removed::Earlier(meta) => ctx.graph.on_finalizers_removed(&object.uid, &meta.version),
                 Removed::Gone(gone) => ctx.graph.on_proved_absent(object, gone),
@@ -277,10 +277,10 @@ fn record_unresolved(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coord
     if ctx.meters.record_unresolved(item.uid(), of, why) {
         tracing::warn!(
             %object, %owner, why = why.as_str(),
-            "An owner cannot be looked for: what depends on it stays (further ones of the type are only counted)"
+            "An owner cannot be looked up: what depends on it stays (further ones of the type are only counted)"
         );
     } else {
-        tracing::debug!(%object, %owner, why = why.as_str(), "An owner cannot be looked for");
+        tracing::debug!(%object, %owner, why = why.as_str(), "An owner cannot be looked up");
     }
 }
 

@@ -266,7 +266,7 @@ impl Monitors {
     async fn prove_one(&self, reads: &Api, (of, by, watched): (Resource, MonitorId, Arc<dyn Watched>)) {
         // After a failure, the waiting owner requests the proof again.
         if let Err(err) = informer::prove(&*watched, reads, &self.clock, None).await {
-            tracing::debug!(target: "v2", %err, resource = %of, "A monitor is not proved");
+            tracing::debug!(target: "v2", %err, resource = %of, "A monitor cannot be proved complete");
             return;
         }
         if let Some(monitor) = self.state.lock().running.get_mut(&of) {
@@ -383,7 +383,7 @@ impl Monitors {
             if let UnsyncedReason::Unsynced(of) | UnsyncedReason::Behind(of) = reason
                 && self.state.lock().running.get(of).is_some_and(|it| it.has_synced() && it.behind().is_none())
             {
-                tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
+                tracing::info!(resource = %of, version = &*of.version, "A type has synced");
             }
         }
         *logged = late;
@@ -416,15 +416,15 @@ impl LoggedState {
         if failure != self.failure {
             match &failure {
                 Some(why) => {
-                    tracing::warn!(err = why, "Discovery has holes: what does not answer stays watched as it is")
+                    tracing::warn!(err = why, "Discovery failed for some groups: their types stay watched")
                 }
-                None => tracing::info!("Discovery is whole again"),
+                None => tracing::info!("Discovery is complete again"),
             }
             self.failure = failure;
         }
         if fault != self.fault.as_ref() {
             if let Some(doubtful @ Fault::Doubtful { .. }) = fault {
-                tracing::warn!(err = %doubtful, "Discovery is doubted: what it lacks stays watched");
+                tracing::warn!(err = %doubtful, "Discovery may be incomplete: types that it lacks stay watched");
             }
             self.fault = fault.cloned();
         }

@@ -38,7 +38,7 @@ pub(crate) enum Error {
     },
     #[error("cannot orphan the dependents of {0}: there are always more")]
     TooManyRounds(Box<Coordinates>),
-    #[error("cannot let {owner} go after its dependents were orphaned")]
+    #[error("cannot remove the finalizer of {owner} after its dependents were orphaned")]
     Finish {
         owner: Box<Coordinates>,
         #[source]

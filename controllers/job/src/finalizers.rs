@@ -24,14 +24,14 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrackError {
     /// The Job is gone, or another Job has its name, so there is nothing to count.
-    #[error("the job is gone")]
+    #[error("the Job is gone")]
     Gone,
     #[error("cannot store the status")]
     Status(#[source] ApiError),
     /// A bug of this controller. The server would reject the status on each retry.
-    #[error("the status is not sent, as the server would refuse it")]
+    #[error("the status is not sent, because the server would refuse it")]
     InvalidStatus(#[source] InvalidStatus),
-    #[error("cannot take the finalizer off {failed} of {wanted} pods")]
+    #[error("cannot remove the finalizer of {failed} of {wanted} pods")]
     Release {
         failed: usize,
         wanted: usize,

@@ -23,9 +23,9 @@ const RECHECK_DELAY: Duration = Duration::from_secs(1);
 pub(crate) enum OrphanError {
     #[error("cannot read the cache")]
     Cache(#[from] StoreError),
-    #[error("cannot look at the Job of pods that its cache does not know")]
+    #[error("cannot read a Job that the cache does not contain")]
     Job(#[source] ApiError),
-    #[error("cannot take the finalizer off {count} pods, the first being {pod}")]
+    #[error("cannot remove the finalizer of {count} pods, the first being {pod}")]
     Pods {
         count: usize,
         pod: Box<str>,

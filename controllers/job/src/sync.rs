@@ -28,13 +28,13 @@ pub(crate) enum SyncError {
     #[error("cannot read the cache")]
     Cache(#[from] StoreError),
     /// The meaning of the selector is unknown, so no pod is released.
-    #[error("the selector has an operator that is not known")]
+    #[error("the selector has an unknown operator")]
     Selector,
-    #[error("cannot tell whose pods are whose")]
+    #[error("cannot claim pods")]
     Claim(#[from] ClaimError),
     #[error("cannot count pods")]
     Track(#[from] TrackError),
-    #[error("cannot look after pods")]
+    #[error("cannot manage pods")]
     Apply(#[from] ApplyError),
 }
 

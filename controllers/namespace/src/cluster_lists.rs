@@ -87,11 +87,11 @@ impl ClusterLists {
         let non_empty = match answer {
             Ok(Ok(page)) => non_empty_namespaces(&page),
             Ok(Err(err)) => {
-                tracing::debug!(%err, %kind, "Cannot list the whole cluster: asking each namespace");
+                tracing::debug!(%err, %kind, "The cluster-wide list failed: listing each namespace");
                 None
             }
             Err(_) => {
-                tracing::debug!(%kind, "The list of the whole cluster hangs: asking each namespace");
+                tracing::debug!(%kind, "The cluster-wide list has no response: listing each namespace");
                 None
             }
         };

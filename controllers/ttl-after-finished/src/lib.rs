@@ -110,7 +110,7 @@ impl Ctx {
     /// enqueued. Without Jobs the check stops; the handler of the next Job starts it again.
     fn check_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
-            tracing::info!("The time of day has jumped, all finished Jobs are looked at");
+            tracing::info!("The wall clock has jumped: all finished Jobs are enqueued");
             for entry in self.jobs.entries() {
                 if entry.readable().is_some_and(|it| expiry::active_ttl(it).is_some()) {
                     self.queue.add_to(TimedKey::Object(entry.meta().key()), Lane::Slow);

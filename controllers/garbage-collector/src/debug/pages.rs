@@ -97,7 +97,7 @@ fn describe_reason(why: UnresolvedReason) -> &'static str {
         UnresolvedReason::UnknownKind => "it is not known where objects of its kind are",
         UnresolvedReason::NotServed => "the server does not serve it",
         UnresolvedReason::Misplaced => "it is namespaced, and its dependent is not",
-        UnresolvedReason::Misnamed => "no object can have its name",
+        UnresolvedReason::Misnamed => "its name is not valid",
         UnresolvedReason::Failed => "the server could not tell",
     }
 }

@@ -49,21 +49,21 @@ struct ReadResult {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unjudged {
     /// The resource of the owner is unknown.
-    #[error("its owner {owner} cannot be looked for")]
+    #[error("its owner {owner} cannot be looked up")]
     Unknown {
         owner: Box<Coordinates>,
         #[source]
         source: KindError,
     },
     /// Such an object cannot exist, now or later.
-    #[error("its owner {owner} cannot be looked for")]
+    #[error("its owner {owner} cannot be looked up")]
     Unlocatable {
         owner: Box<Coordinates>,
         #[source]
         source: Unlocatable,
     },
     /// The read gave no usable result.
-    #[error("its owner {owner} cannot be looked for")]
+    #[error("its owner {owner} cannot be looked up")]
     Unproved {
         owner: Box<Coordinates>,
         #[source]
@@ -75,10 +75,10 @@ pub(crate) enum Unjudged {
 /// existing object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unlocatable {
-    #[error("it is of a namespaced type, and who names it is cluster-scoped")]
+    #[error("its type is namespaced, and its dependent is cluster-scoped")]
     Misplaced,
     /// A server would interpret the path as something else, such as a subresource.
-    #[error("no object can have its name")]
+    #[error("its name is not valid")]
     Misnamed,
 }
 

@@ -79,12 +79,12 @@ pub(crate) struct Judged {
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Unproved {
     /// The resource or its version is not served at this path. That proves nothing about the object.
-    #[error("its type is not served where it should be")]
+    #[error("its type is not served")]
     NotServed(#[source] ApiError),
-    #[error("the server did not say")]
+    #[error("the server gave no reason")]
     Failed(#[source] ApiError),
     /// The response is about neither this object nor another of its name.
-    #[error("the answer is not about it")]
+    #[error("the response does not concern it")]
     Unrelated,
 }
 

@@ -87,7 +87,7 @@ async fn a_deleted_unresolved_object_is_removed_without_a_metrics_scrape() {
     for told in 1..=2 {
         world.create("ClusterRole", "child", &[owner(&map)]);
         pass(SEC).await;
-        assert_eq!(world.logged("An owner cannot be looked for: what depends on it stays").len(), told, "it is news");
+        assert_eq!(world.logged("An owner cannot be looked up: what depends on it stays").len(), told, "it is news");
         world.cluster.remove("ClusterRole", "", "child");
         pass(31 * SEC).await;
     }
@@ -130,7 +130,7 @@ async fn acceptance_gc_029_an_unknown_kind_is_no_proof() {
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0]);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked for");
-    let told = world.logged("An owner cannot be looked for: what depends on it stays");
+    let told = world.logged("An owner cannot be looked up: what depends on it stays");
     assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
 }
 

@@ -105,7 +105,7 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         pass(95 * SEC).await;
         assert!(!world.has("Widget", "broken"), "{case}: it is collected like all");
         assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
-        let told = world.logged("A type has synced at last");
+        let told = world.logged("A type has synced");
         assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
         assert_eq!(manager.metric(errors), 1, "{case}");
     }
@@ -231,7 +231,7 @@ async fn one_answer_that_lacks_a_type_has_no_effect() {
     pass(5 * SEC).await;
     assert!(!world.has("pods", "lost"), "{:?}", world.lines());
     assert_eq!(world.owners("pods", "shared"), ["lives"]);
-    assert_eq!(world.logged("An owner cannot be looked for"), [""; 0]);
+    assert_eq!(world.logged("An owner cannot be looked up"), [""; 0]);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 0);
 }
 
@@ -361,5 +361,5 @@ async fn an_owner_waits_five_minutes_for_a_dependent_of_an_unserved_type() {
     world.delete("ReplicationController", "late", Some(Foreground)).await;
     pass(5 * SEC).await;
     assert!(!world.has("ReplicationController", "late"), "{:?}", world.lines());
-    assert_eq!(world.logged("An owner waits no longer for an object whose type is served no more").len(), 2);
+    assert_eq!(world.logged("An owner no longer waits for an object whose type is not served any more").len(), 2);
 }

@@ -158,7 +158,7 @@ fn size(pods: &HashSet<Uid>) -> i64 {
 /// Reports a sync that wrote although expectations were outstanding: the timeout was over, or there is a bug.
 fn report_overwritten(owner: &Uid, before: Option<Record>) {
     if let Some(before) = before.filter(|it| !it.pods.is_empty() && !it.is_fulfilled()) {
-        tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
+        tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were observed");
     }
 }
 

@@ -18,7 +18,9 @@ pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
 pub use expectations::Expectations;
 pub use owner::Owner;
-pub use predicates::{has_finalizer, is_active, is_ready, is_terminal, is_terminating};
+pub use predicates::{
+    has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating, next_availability_check, ready_since,
+};
 pub use ranking::deletion_order;
 pub use slow_start::SlowStart;
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};

@@ -1,6 +1,9 @@
 //! The state of a pod. Pure.
 
+use std::time::Duration;
+
 use api::{ConditionStatus, Pod, PodPhase};
+use clock::Timestamp;
 
 /// It has succeeded or failed.
 #[must_use]
@@ -24,6 +27,43 @@ pub fn is_terminating(pod: &Pod) -> bool {
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     pod.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True)
+}
+
+/// When it became ready, in seconds since the epoch; `None` if it is not ready or the time is unknown.
+#[must_use]
+pub fn ready_since(pod: &Pod) -> Option<i64> {
+    pod.condition("Ready").filter(|it| it.status == ConditionStatus::True)?.last_transition
+}
+
+/// It has been ready for `min_ready_seconds` (`podutil.IsPodAvailable`). A pod whose time of readiness is unknown is
+/// available only if that is zero.
+#[must_use]
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    is_ready(pod) && (min_ready_seconds == 0 || ready_since(pod).is_some_and(|it| due(it, min_ready_seconds) <= now))
+}
+
+/// When the next of these pods becomes available, counted from `now` (`controller.FindMinNextPodAvailabilityCheck`).
+/// `evaluated` is when the status was computed. A pod that became available since then needs a check at once, or the
+/// status would never count it (k/k#135428).
+#[must_use]
+pub fn next_availability_check<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    min_ready_seconds: i32,
+    evaluated: Timestamp,
+    now: Timestamp,
+) -> Option<Duration> {
+    if min_ready_seconds <= 0 {
+        return None;
+    }
+    let due_times = pods.into_iter().filter_map(ready_since).map(|it| due(it, min_ready_seconds));
+    let next = due_times.filter(|it| *it > evaluated).min()?;
+    // Negative when it is due already.
+    Some(Duration::try_from(next.duration_since(now)).unwrap_or_default())
+}
+
+/// The time at which a pod that is ready since `since` becomes available.
+fn due(since: i64, min_ready_seconds: i32) -> Timestamp {
+    Timestamp::from_second(since.saturating_add(min_ready_seconds.into())).unwrap_or(Timestamp::MAX)
 }
 
 /// It has this finalizer.
@@ -78,5 +118,50 @@ mod tests {
         assert!(is_ready(&pod("Pending", false, "True")) && !is_ready(&pod("Running", false, "Unknown")));
         let pod = pod("Running", false, "True");
         assert!(has_finalizer(&pod, "example.com/ours") && !has_finalizer(&pod, "example.com"));
+    }
+
+    const READY_AT: i64 = 1_800_000_000;
+
+    fn ready_pod(seconds: Option<i64>) -> Pod {
+        let since = seconds.map(|it| Timestamp::from_second(READY_AT + it).unwrap().to_string());
+        let object = json!({
+            "metadata": { "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1" },
+            "status": { "phase": "Running",
+                "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": since }] },
+        });
+        Pod::decode_object(&serde_json::to_vec(&object).unwrap()).unwrap()
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(READY_AT * 1_000 + millis).unwrap()
+    }
+
+    #[test]
+    fn acceptance_common_038_a_pod_is_available_when_it_was_ready_long_enough() {
+        let pod = ready_pod(Some(0));
+        assert!(is_available(&pod, 10, at(10_000)), "exactly at the time");
+        assert!(!is_available(&pod, 10, at(9_999)));
+        assert!(!is_available(&pod, 11, at(10_000)));
+        assert!(!is_available(&ready_pod(None), 10, at(10_000)), "ready since an unknown time");
+        assert!(is_available(&ready_pod(None), 0, at(0)));
+        assert!(!is_available(&pod("Running", false, "False"), 0, at(0)));
+    }
+
+    #[test]
+    fn acceptance_common_039_the_next_check_is_when_the_first_pod_becomes_available() {
+        let pods = [-2, 0, -4].map(|it| ready_pod(Some(it)));
+        let check = |evaluated, now| next_availability_check(&pods, 10, at(evaluated), at(now));
+        assert_eq!(check(-2_000, 0), Some(Duration::from_secs(6)));
+        assert_eq!(check(0, 2_000), Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn acceptance_common_040_a_pod_that_became_available_meanwhile_is_checked_at_once() {
+        let pods = [-2, 0, -4].map(|it| ready_pod(Some(it)));
+        let check = |evaluated, now| next_availability_check(&pods, 10, at(evaluated), at(now));
+        assert_eq!(check(0, 7_000), Some(Duration::ZERO));
+        assert_eq!(check(10_000, 10_000), None, "all are available");
+        assert_eq!(next_availability_check(&pods, 0, at(0), at(0)), None);
+        assert_eq!(next_availability_check(&[ready_pod(None)], 10, at(0), at(0)), None);
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use api::{ContainerRole, Pod, PodPhase};
 
-use crate::is_ready;
+use crate::{is_ready, ready_since};
 
 /// Orders pods by deletion: the first one is deleted first. Like upstream's `ActivePods`, which Jobs use; there is no
 /// rank by node.
@@ -28,10 +28,6 @@ fn phase_rank(phase: &PodPhase) -> u8 {
         PodPhase::Running => 2,
         _ => 1,
     }
-}
-
-fn ready_since(pod: &Pod) -> Option<i64> {
-    pod.condition("Ready").and_then(|it| it.last_transition)
 }
 
 /// An unknown time counts as the most recent.
@@ -76,7 +72,7 @@ mod tests {
             ("unknown", |it| it["status"]["phase"] = json!("Unknown")),
             ("not ready", |it| it["status"]["conditions"][0]["status"] = json!("False")),
             ("ready later", |it| it["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:21Z")),
-            ("ready since nobody knows", |it| it["status"]["conditions"][0]["lastTransitionTime"] = Value::Null),
+            ("ready since an unknown time", |it| it["status"]["conditions"][0]["lastTransitionTime"] = Value::Null),
             ("more restarts", |it| it["status"]["containerStatuses"][0]["restartCount"] = json!(4)),
             ("more restarts of a sidecar", |it| it["status"]["initContainerStatuses"][0]["restartCount"] = json!(2)),
             ("newer", |it| it["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:11Z")),
