@@ -8,43 +8,43 @@ use serde_json::{Value, json};
 use testing::sim::World;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{HOME, Shared, stamp};
+use super::{HOME, SharedModel, time_after};
 
 const MS: Duration = Duration::from_millis(1);
 const JOBS: &str = "jobs.batch";
 /// The maximum running time of a Job, in milliseconds.
-pub(super) const RUNS: &str = "sim/runs";
+pub(super) const RUN_TIME: &str = "sim/runs";
 /// How many of a thousand Jobs fail.
-pub(super) const FAILS: &str = "sim/fails";
+pub(super) const FAILURE_RATE: &str = "sim/fails";
 
 /// Runs each created Job.
-pub(super) async fn plays(world: World, mut made: UnboundedReceiver<(String, String)>, mut rng: Rng) {
-    while let Some((name, uid)) = made.recv().await {
-        world.spawn("job", runs(world.clone(), name, uid, rng.fork()));
+pub(super) async fn run_jobs(world: World, mut created: UnboundedReceiver<(String, String)>, mut rng: Rng) {
+    while let Some((name, uid)) = created.recv().await {
+        world.spawn("job", run_job(world.clone(), name, uid, rng.fork()));
     }
 }
 
-fn now(world: &World, name: &str, uid: &str) -> Option<Value> {
+fn current(world: &World, name: &str, uid: &str) -> Option<Value> {
     let job = world.cluster().get(JOBS, HOME, name)?;
     (job["metadata"]["uid"] == uid).then_some(job)
 }
 
-async fn runs(world: World, name: String, uid: String, mut rng: Rng) {
+async fn run_job(world: World, name: String, uid: String, mut rng: Rng) {
     world.sleep(MS * rng.u32(0..1_000)).await;
-    let Some(job) = now(&world, &name, &uid) else { return };
-    let began = stamp(&world, 0);
+    let Some(job) = current(&world, &name, &uid) else { return };
+    let began = time_after(&world, 0);
     world.cluster().update(JOBS, HOME, &name, |it| {
         it["status"]["startTime"] = began.into();
         it["status"]["active"] = 1.into();
     });
     let note = |key: &str| job["metadata"]["annotations"][key].as_str().and_then(|it| it.parse::<u32>().ok());
-    let most = note(RUNS).unwrap_or(5_000);
+    let most = note(RUN_TIME).unwrap_or(5_000);
     world.sleep(MS * rng.u32(most / 4..=most)).await;
-    if now(&world, &name, &uid).is_none() {
+    if current(&world, &name, &uid).is_none() {
         return;
     }
-    let failed = rng.u32(..1_000) < note(FAILS).unwrap_or(0);
-    let at = stamp(&world, 0);
+    let failed = rng.u32(..1_000) < note(FAILURE_RATE).unwrap_or(0);
+    let at = time_after(&world, 0);
     world.cluster().update(JOBS, HOME, &name, |it| {
         let condition = |kind: &str| json!({ "type": kind, "status": "True", "lastTransitionTime": at });
         it["status"]["active"] = Value::Null;
@@ -57,14 +57,14 @@ async fn runs(world: World, name: String, uid: String, mut rng: Rng) {
 }
 
 /// Removes Jobs that were deleted with Foreground after some time, and deletes Jobs whose CronJob is gone.
-pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
+pub(super) async fn collect_garbage(world: World, shared: SharedModel, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..2_500)).await;
         let (held, orphans): (Vec<String>, Vec<String>) = {
-            let book = shared.lock();
-            let there = || book.jobs.values().filter(|it| !it.gone);
+            let model = shared.lock();
+            let there = || model.jobs.values().filter(|it| !it.gone);
             let gone =
-                |cron: &Option<String>| cron.as_ref().and_then(|it| book.crons.get(it)).is_some_and(|it| it.gone);
+                |cron: &Option<String>| cron.as_ref().and_then(|it| model.crons.get(it)).is_some_and(|it| it.gone);
             let held = there().filter(|it| it.is_deleting()).map(|it| it.name.clone()).collect();
             (held, there().filter(|it| !it.is_deleting() && gone(&it.cron)).map(|it| it.name.clone()).collect())
         };

@@ -6,18 +6,18 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use testing::sim::World;
 
-use super::{Shared, users};
+use super::{SharedModel, users};
 
 const MS: Duration = Duration::from_millis(1);
 
-pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
+pub(super) async fn run(world: World, shared: SharedModel, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..2_500)).await;
-        // The book is read before the writes, because each write locks the book.
+        // The model is read before the writes, because each write locks the model.
         let ending: Vec<(String, String, String, bool)> = {
-            let book = shared.lock();
-            let over = book.jobs.values().filter(|it| it.ends.is_some());
-            let left = over.filter(|it| !it.gone || book.pods_of(&it.uid).any(|it| !it.gone));
+            let model = shared.lock();
+            let over = model.jobs.values().filter(|it| it.deleted_since.is_some());
+            let left = over.filter(|it| !it.gone || model.pods_of(&it.uid).any(|it| !it.gone));
             left.map(|it| (it.uid.clone(), it.namespace.clone(), it.name.clone(), it.gone)).collect()
         };
         for (uid, namespace, name, gone) in ending {
@@ -29,7 +29,7 @@ pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
             let pods: Vec<String> =
                 shared.lock().pods_of(&uid).filter(|it| !it.gone).map(|it| it.name.clone()).collect();
             if has("orphan") {
-                pods.iter().for_each(|it| users::disown(&world, &namespace, it));
+                pods.iter().for_each(|it| users::remove_owner(&world, &namespace, it));
             } else if gone || has("foregroundDeletion") {
                 pods.iter().for_each(|it| users::delete_pod(&world, &namespace, it));
                 if !pods.is_empty() {

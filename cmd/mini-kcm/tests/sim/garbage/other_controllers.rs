@@ -22,25 +22,25 @@ const JOBS: &str = "jobs.batch";
 const CRON_JOBS: &str = "cronjobs.batch";
 const PODS: &str = "pods";
 /// Enough time for one run of the schedule, its end, and the deletions after it.
-const ENOUGH: Duration = Duration::from_secs(200);
+const TIME_LIMIT: Duration = Duration::from_secs(200);
 /// How long a pod of `quick` runs, in seconds. Other pods run for ever.
-const WORKS: i64 = 3;
+const RUN_TIME: i64 = 3;
 
 /// A Job whose TTL has expired: its pods are deleted before it.
-pub(crate) fn job_expires() -> Scenario {
-    Scenario::new("a Job expires", expires)
+pub(crate) fn expired_job() -> Scenario {
+    Scenario::new("a Job expires", run_expired_job)
 }
 
 /// A CronJob that is deleted while one of its Jobs runs: the Job and its pods are deleted too.
-pub(crate) fn cron_job_goes() -> Scenario {
-    Scenario::new("a CronJob goes", goes)
+pub(crate) fn deleted_cron_job() -> Scenario {
+    Scenario::new("a CronJob is deleted", run_deleted_cron_job)
 }
 
-async fn expires(world: World) -> Result<(), String> {
-    begins(&world);
+async fn run_expired_job(world: World) -> Result<(), String> {
+    start(&world);
     let went = Arc::new(AtomicUsize::new(0));
     let count = went.clone();
-    world.always("pods go first", move |write| {
+    world.always("pods are deleted before their Job", move |write| {
         if write.resource() != JOBS || write.change() != Change::Removed {
             return Ok(());
         }
@@ -49,7 +49,7 @@ async fn expires(world: World) -> Result<(), String> {
         match write.list(PODS, HOME).len() {
             0 if waits => Ok(()),
             0 => Err("the Job did not wait for its pods".to_owned()),
-            left => Err(format!("the Job goes before {left} of its pods")),
+            left => Err(format!("the Job is deleted before {left} of its pods")),
         }
     });
     let mut job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j", "namespace": HOME } });
@@ -66,14 +66,14 @@ async fn expires(world: World) -> Result<(), String> {
         ]),
     );
     let works = || world.cluster().list(PODS, HOME).len() == 2;
-    world.eventually(ENOUGH, "its two pods are there, or were", || works() || went.load(Ordering::Relaxed) > 0).await?;
+    world.eventually(TIME_LIMIT, "its two pods exist or existed", || works() || went.load(Ordering::Relaxed) > 0).await?;
     let gone = || world.cluster().list(JOBS, HOME).is_empty() && world.cluster().list(PODS, HOME).is_empty();
-    world.eventually(ENOUGH, "the Job is gone, and its pods before it", gone).await?;
-    if went.load(Ordering::Relaxed) == 1 { Ok(()) } else { Err("there was no Job that could go".to_owned()) }
+    world.eventually(TIME_LIMIT, "the Job is gone, and its pods before it", gone).await?;
+    if went.load(Ordering::Relaxed) == 1 { Ok(()) } else { Err("no Job was deleted".to_owned()) }
 }
 
-async fn goes(world: World) -> Result<(), String> {
-    begins(&world);
+async fn run_deleted_cron_job(world: World) -> Result<(), String> {
+    start(&world);
     world.cluster().create(json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "c", "namespace": HOME },
         "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": spec("endless") } },
@@ -90,7 +90,7 @@ async fn goes(world: World) -> Result<(), String> {
         ]),
     );
     let works = || world.cluster().list(PODS, HOME).len() >= 2;
-    world.eventually(ENOUGH, "a Job of the schedule is at work, and the other one", works).await?;
+    world.eventually(TIME_LIMIT, "a Job of the schedule and the other Job run", works).await?;
     world.cluster().delete(CRON_JOBS, HOME, "c");
     let names = |resource: &str, field: &dyn Fn(&Value) -> Value| -> Vec<Value> {
         world.cluster().list(resource, HOME).iter().map(field).collect()
@@ -100,10 +100,10 @@ async fn goes(world: World) -> Result<(), String> {
         let pods = names(PODS, &|it| it["metadata"]["ownerReferences"][0]["name"].clone());
         jobs == [json!("s")] && pods == [json!("s")]
     };
-    world.eventually(ENOUGH, "its Jobs and their pods are gone, and nobody else's", left).await
+    world.eventually(TIME_LIMIT, "its Jobs and their pods are gone, and no others", left).await
 }
 
-fn begins(world: &World) {
+fn start(world: &World) {
     world.calm();
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
     world.spawn("kubelet", kubelet(world.clone()));
@@ -129,7 +129,7 @@ async fn kubelet(world: World) {
                 continue;
             }
             let started = began.map(|it| it.as_second());
-            let ends = pod["metadata"]["labels"]["app"] == "quick" && started.is_some_and(|it| it + WORKS <= now);
+            let ends = pod["metadata"]["labels"]["app"] == "quick" && started.is_some_and(|it| it + RUN_TIME <= now);
             let phase = if ends { "Succeeded" } else { "Running" };
             if pod["status"]["phase"] != phase {
                 let at = world.clock().wall().to_string();

@@ -8,16 +8,16 @@ use test_cluster::{Call, DiscoveryFault, Verdict};
 use testing::sim::World;
 
 use super::{
-    Shared,
+    SharedModel,
     kinds::{CUSTOM_GROUPS, TYPES},
-    rules::AGENT,
+    checks::AGENT,
 };
 
 const MS: Duration = Duration::from_millis(1);
 
 /// The present faults.
 #[derive(Default)]
-struct Wrong {
+struct PresentFaults {
     /// Discovery returns errors.
     discovery: bool,
     /// Lists of this resource fail, as with an unavailable conversion webhook.
@@ -27,40 +27,40 @@ struct Wrong {
 }
 
 /// Injects the faults, and checks that each DELETE of the collector has preconditions with uid and resourceVersion.
-pub(super) struct Troubles(Arc<Mutex<Wrong>>);
+pub(super) struct ServerFaults(Arc<Mutex<PresentFaults>>);
 
-impl Troubles {
+impl ServerFaults {
     /// Intercepts every request from now on.
-    pub(super) fn begin(world: &World) -> Self {
-        let wrong: Arc<Mutex<Wrong>> = Arc::default();
-        let (told, state) = (world.clone(), wrong.clone());
+    pub(super) fn intercept(world: &World) -> Self {
+        let faults: Arc<Mutex<PresentFaults>> = Arc::default();
+        let (reporter, state) = (world.clone(), faults.clone());
         world.cluster().intercept(move |call| {
             if call.verb == "delete" && call.user_agent.ends_with(AGENT) {
-                let asked = call.json();
-                let meant = &asked["preconditions"];
-                if !meant["uid"].is_string() || !meant["resourceVersion"].is_string() {
-                    told.fail(format!("meant by its uid and version: DELETE {} does not say both", call.path));
+                let options = call.json();
+                let preconditions = &options["preconditions"];
+                if !preconditions["uid"].is_string() || !preconditions["resourceVersion"].is_string() {
+                    reporter.fail(format!("DELETE {} has no preconditions with uid and resourceVersion", call.path));
                 }
             }
-            state.lock().judge(call)
+            state.lock().verdict(call)
         });
-        Self(wrong)
+        Self(faults)
     }
 
     /// Injects faults for limited times, until the world is calm.
-    pub(super) async fn happen(self, world: World, shared: Shared, mut rng: Rng) {
+    pub(super) async fn run(self, world: World, shared: SharedModel, mut rng: Rng) {
         while !world.is_calm() {
             world.sleep(MS * rng.u32(500..25_000)).await;
             if world.is_calm() {
                 break;
             }
-            self.strike(&world, &shared, &mut rng);
+            self.inject(&world, &shared, &mut rng);
             world.sleep(MS * rng.u32(200..70_000)).await;
-            self.mend(&world, &shared);
+            self.end_all(&world, &shared);
         }
     }
 
-    fn strike(&self, world: &World, shared: &Shared, rng: &mut Rng) {
+    fn inject(&self, world: &World, shared: &SharedModel, rng: &mut Rng) {
         let (cluster, now) = (world.cluster(), world.clock().now());
         let group = CUSTOM_GROUPS[rng.usize(..CUSTOM_GROUPS.len())];
         let resource = TYPES[rng.usize(..TYPES.len())].resource;
@@ -93,15 +93,15 @@ impl Troubles {
     }
 
     /// Ends all faults.
-    pub(super) fn mend(&self, world: &World, shared: &Shared) {
-        *self.0.lock() = Wrong::default();
+    pub(super) fn end_all(&self, world: &World, shared: &SharedModel) {
+        *self.0.lock() = PresentFaults::default();
         for group in CUSTOM_GROUPS.iter().chain([&""]) {
             world.cluster().mend_group(group);
         }
-        let mut book = shared.lock();
-        let book = &mut *book;
-        let group = |uid: &str| book.objects.get(uid).map(|it| it.group().to_owned());
-        book.shown.unhide(group, world.clock().now());
+        let mut model = shared.lock();
+        let model = &mut *model;
+        let group = |uid: &str| model.objects.get(uid).map(|it| it.group().to_owned());
+        model.shown.unhide(group, world.clock().now());
     }
 
     /// A second handle to the same faults.
@@ -110,8 +110,8 @@ impl Troubles {
     }
 }
 
-impl Wrong {
-    fn judge(&self, call: &Call) -> Verdict {
+impl PresentFaults {
+    fn verdict(&self, call: &Call) -> Verdict {
         let resource =
             if call.group.is_empty() { call.resource.clone() } else { format!("{}.{}", call.resource, call.group) };
         let discovers = call.verb.is_empty() && (call.path.starts_with("/api") || call.path.starts_with("/apis"));

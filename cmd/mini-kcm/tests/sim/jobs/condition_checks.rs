@@ -2,26 +2,26 @@
 
 use serde_json::Value;
 
-use super::book::{Book, Job, count, indexes};
+use super::model::{Model, Job, count, indexes};
 
-type Held = Result<(), String>;
+type Checked = Result<(), String>;
 
 /// Each announcing condition with its final condition.
 const ENDS: [(&str, &str); 2] = [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")];
 
 /// Checks the conditions of a manager's status write against those before it.
-pub(super) fn outcome(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
+pub(super) fn check_conditions(model: &Model, job: &Job, before: &Value, after: &Value) -> Checked {
     for (announcement, end) in ENDS {
         let (old, new) = (reason(before, announcement), reason(after, announcement));
         match (&old, &new) {
-            (None, Some(new)) => announced(book, job, after, new)?,
+            (None, Some(new)) => check_announcement(model, job, after, new)?,
             (Some(old), new) if new.as_ref() != Some(old) => {
-                return Err(format!("{announcement} for {old}, and now for {new:?}"));
+                return Err(format!("the reason of {announcement} changes from {old} to {new:?}"));
             }
             _ => {}
         }
         if let Some(ended) = reason(after, end).filter(|it| new.as_ref() != Some(it)) {
-            return Err(format!("{end} for {ended}, announced for {new:?}"));
+            return Err(format!("{end} has the reason {ended}, but was announced with {new:?}"));
         }
     }
     Ok(())
@@ -34,27 +34,27 @@ fn reason(job: &Value, condition: &str) -> Option<String> {
     found.map(|it| it["reason"].as_str().unwrap_or_default().to_owned())
 }
 
-fn announced(book: &Book, job: &Job, after: &Value, reason: &str) -> Held {
+fn check_announcement(model: &Model, job: &Job, after: &Value, reason: &str) -> Checked {
     match reason {
-        "BackoffLimitExceeded" => failed_too_often(book, job),
-        "SuccessPolicy" => policy_is_met(job, after),
+        "BackoffLimitExceeded" => check_backoff_limit(model, job),
+        "SuccessPolicy" => check_success_policy(job, after),
         _ => Ok(()),
     }
 }
 
 /// A running pod that a manager deleted does not count as failed.
-fn failed_too_often(book: &Book, job: &Job) -> Held {
+fn check_backoff_limit(model: &Model, job: &Job) -> Checked {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
     let limit = job.spec("backoffLimit").as_i64().unwrap_or(if by_index { i64::MAX } else { 6 });
-    let own = book.pods.values().filter(|it| it.of.contains(&job.uid));
+    let own = model.pods.values().filter(|it| it.jobs_ever.contains(&job.uid));
     let failures = count(own.filter(|it| it.may_have_failed()).count());
     if failures <= limit {
-        return Err(format!("fails by its back-off limit: {failures} of its pods have failed, and {limit} may"));
+        return Err(format!("fails by its back-off limit: {failures} of its pods have failed, but the limit is {limit}"));
     }
     Ok(())
 }
 
-fn policy_is_met(job: &Job, after: &Value) -> Held {
+fn check_success_policy(job: &Job, after: &Value) -> Checked {
     let done = indexes(&after["status"]["completedIndexes"]);
     let rules = job.spec("successPolicy")["rules"].as_array();
     let is_met = |rule: &&Value| {
@@ -66,5 +66,5 @@ fn policy_is_met(job: &Job, after: &Value) -> Held {
     if rules.into_iter().flatten().any(|it| is_met(&it)) {
         return Ok(());
     }
-    Err(format!("succeeds by its policy, and {done:?} meet no rule of it"))
+    Err(format!("succeeds by its policy, but {done:?} meet none of its rules"))
 }

@@ -1,4 +1,4 @@
-//! The book of owners and dependents. The collector's writes are checked against it. It is computed from the stored
+//! A model of owners and dependents. The collector's writes are checked against it. It is computed from the stored
 //! writes alone and does not depend on the collector's code. It also records what each process was shown, because a
 //! process cannot act on an object that it was never shown.
 
@@ -13,7 +13,7 @@ use testing::sim::Write;
 
 use super::{
     kinds::{self, DEFINITIONS, Type},
-    shown::Shown,
+    shown_objects::ShownObjects,
 };
 
 pub(super) const ORPHAN: &str = "orphan";
@@ -24,7 +24,7 @@ pub(super) const PROOF: Duration = Duration::from_secs(15);
 
 /// Every object that ever existed, by uid.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct Model {
     pub(super) objects: BTreeMap<String, Object>,
     /// By apiVersion and kind: since when it is served, and whether it is still served. Without built-in types.
     pub(super) served: BTreeMap<(String, String), (Instant, bool)>,
@@ -32,19 +32,19 @@ pub(super) struct Book {
     pub(super) orphaned: BTreeMap<String, String>,
     /// Owners of `orphaned` that other finalizers kept, and that were deleted again with another policy. Not every
     /// process was shown that deletion.
-    pub(super) orphaned_once: BTreeSet<String>,
+    pub(super) orphaned_then_deleted: BTreeSet<String>,
     /// The objects whose deletion was started by a process.
-    pub(super) collected: BTreeSet<String>,
+    pub(super) deleted_by_process: BTreeSet<String>,
     /// The objects whose owner references a user changed, or that a user deleted with Foreground, while another
     /// object waited.
-    pub(super) closed: BTreeSet<String>,
+    pub(super) changed_by_user: BTreeSet<String>,
     /// The start of each process's term, and the version of the Lease at that time.
     pub(super) terms: BTreeMap<String, (Instant, u64)>,
     /// The times of each process's deletions.
     pub(super) deletions: BTreeMap<String, Vec<Instant>>,
     /// The maximum number of deletions per minute.
-    pub(super) most: Option<usize>,
-    pub(super) shown: Shown,
+    pub(super) deletion_limit: Option<usize>,
+    pub(super) shown: ShownObjects,
 }
 
 /// One object.
@@ -60,8 +60,8 @@ pub(super) struct Object {
     pub(super) deleting: bool,
     pub(super) gone: bool,
     /// The earlier states, each with the time until which it lasted.
-    until: BTreeMap<Stand, Instant>,
-    pub(super) made: Option<Instant>,
+    state_ends: BTreeMap<OwnerState, Instant>,
+    pub(super) created_at: Option<Instant>,
 }
 
 /// An owner reference, and the version since which the object has it.
@@ -77,22 +77,22 @@ pub(super) struct Ref {
 
 /// The state of an owner, from the view of its dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stand {
+pub(super) enum OwnerState {
     /// It keeps its dependents: it exists, and is not being deleted with Foreground or Orphan.
-    Solid,
+    Live,
     /// It is being deleted with Foreground, and waits for its dependents.
-    Waits,
+    Waiting,
     /// It is being deleted with Orphan.
-    Orphans,
+    Orphaning,
     Gone,
 }
 
 /// What an owner reference resolves to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Owner<'a> {
-    Is(&'a Object),
+    Exists(&'a Object),
     /// The owner does not exist, and this can be proved.
-    None,
+    Absent,
     /// This cannot be determined: the type is unknown or not served, or is namespaced while the dependent is
     /// cluster-scoped.
     Unprovable,
@@ -104,9 +104,9 @@ impl Object {
         let metadata = &object["metadata"];
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let texts = |it: &Value| it.as_array().into_iter().flatten().map(text).collect();
-        let mut until = known.map(|it| it.until.clone()).unwrap_or_default();
+        let mut state_ends = known.map(|it| it.state_ends.clone()).unwrap_or_default();
         if let Some(known) = known {
-            until.insert(known.stand(), now);
+            state_ends.insert(known.state(), now);
         }
         let before = known.map(|it| &*it.refs).unwrap_or_default();
         let refs = metadata["ownerReferences"].as_array().into_iter().flatten().map(|it| {
@@ -118,7 +118,7 @@ impl Object {
                 blocks: it["blockOwnerDeletion"] == true,
                 since: version,
             };
-            if let Some(known) = before.iter().find(|it| it.says_as(&new)) {
+            if let Some(known) = before.iter().find(|it| it.is_equal_to(&new)) {
                 new.since = known.since;
             }
             new
@@ -133,8 +133,8 @@ impl Object {
             finalizers: texts(&metadata["finalizers"]),
             deleting: metadata["deletionTimestamp"].is_string(),
             gone,
-            until,
-            made: known.map_or(Some(now), |it| it.made),
+            state_ends,
+            created_at: known.map_or(Some(now), |it| it.created_at),
         }
     }
 
@@ -142,31 +142,31 @@ impl Object {
         self.finalizers.iter().any(|it| it == finalizer)
     }
 
-    pub(super) fn stand(&self) -> Stand {
+    pub(super) fn state(&self) -> OwnerState {
         match self {
-            it if it.gone => Stand::Gone,
-            it if it.deleting && it.has(ORPHAN) => Stand::Orphans,
-            it if it.deleting && it.has(FOREGROUND) => Stand::Waits,
-            _ => Stand::Solid,
+            it if it.gone => OwnerState::Gone,
+            it if it.deleting && it.has(ORPHAN) => OwnerState::Orphaning,
+            it if it.deleting && it.has(FOREGROUND) => OwnerState::Waiting,
+            _ => OwnerState::Live,
         }
     }
 
     /// True when the owner has this state, or had it so recently that a process may not have observed the change.
-    pub(super) fn stood(&self, so: Stand, now: Instant) -> bool {
-        self.stand() == so || self.until.get(&so).is_some_and(|it| *it + PROOF > now)
+    pub(super) fn is_or_was_recently(&self, state: OwnerState, now: Instant) -> bool {
+        self.state() == state || self.state_ends.get(&state).is_some_and(|it| *it + PROOF > now)
     }
 
     /// True when the owner has or ever had this state.
-    pub(super) fn stood_once(&self, so: Stand) -> bool {
-        self.stand() == so || self.until.contains_key(&so)
+    pub(super) fn is_or_ever_was(&self, state: OwnerState) -> bool {
+        self.state() == state || self.state_ends.contains_key(&state)
     }
 
     /// True when the owner keeps its dependents, or did so recently.
-    pub(super) fn held(&self, now: Instant) -> bool {
-        self.stood(Stand::Solid, now) || self.stood(Stand::Orphans, now)
+    pub(super) fn may_keep_dependents(&self, now: Instant) -> bool {
+        self.is_or_was_recently(OwnerState::Live, now) || self.is_or_was_recently(OwnerState::Orphaning, now)
     }
 
-    pub(super) fn names(&self, owner: &str) -> bool {
+    pub(super) fn has_owner(&self, owner: &str) -> bool {
         self.refs.iter().any(|it| it.uid == owner)
     }
 
@@ -194,23 +194,23 @@ impl std::fmt::Display for Ref {
 
 impl Ref {
     /// True for the same reference, apart from `since`.
-    pub(super) fn says_as(&self, other: &Self) -> bool {
-        (&self.uid, self.blocks) == (&other.uid, other.blocks) && self.is_for(other)
+    pub(super) fn is_equal_to(&self, other: &Self) -> bool {
+        (&self.uid, self.blocks) == (&other.uid, other.blocks) && self.is_to_same_owner(other)
     }
 
     /// True when both references name the same owner with the same type and name.
-    pub(super) fn is_for(&self, other: &Self) -> bool {
+    pub(super) fn is_to_same_owner(&self, other: &Self) -> bool {
         let at = |it: &Self| (it.uid.clone(), it.kind.clone(), it.name.clone(), it.api_version.clone());
         at(self) == at(other)
     }
 }
 
-impl Book {
+impl Model {
     /// Records a write, after it was checked.
-    pub(super) fn take(&mut self, write: &Write, now: Instant) {
+    pub(super) fn record(&mut self, write: &Write, now: Instant) {
         let (before, after) = (write.before(), write.after());
         if write.resource() == DEFINITIONS {
-            self.define(before.as_ref(), after.as_ref(), now);
+            self.record_definition(before.as_ref(), after.as_ref(), now);
         }
         let Some(object) = after.as_ref().or(before.as_ref()) else { return };
         if kinds::named(object["apiVersion"].as_str().unwrap_or_default(), write.kind()).is_none() {
@@ -221,7 +221,7 @@ impl Book {
         self.objects.insert(uid, next);
     }
 
-    fn define(&mut self, before: Option<&Value>, after: Option<&Value>, now: Instant) {
+    fn record_definition(&mut self, before: Option<&Value>, after: Option<&Value>, now: Instant) {
         let Some(definition) = after.or(before) else { return };
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
@@ -241,7 +241,7 @@ impl Book {
     }
 
     /// True when a type is served now; `None` when it was never served.
-    pub(super) fn serves(&self, api_version: &str, kind: &str) -> Option<bool> {
+    pub(super) fn is_served(&self, api_version: &str, kind: &str) -> Option<bool> {
         match kinds::named(api_version, kind)? {
             it if it.custom => self.served.get(&(api_version.to_owned(), kind.to_owned())).map(|it| it.1),
             it => (it.api_version == api_version).then_some(true),
@@ -257,17 +257,17 @@ impl Book {
     pub(super) fn owner(&self, of: &Object, it: &Ref) -> Owner<'_> {
         let known = kinds::named(&it.api_version, &it.kind);
         let misplaced = |it: &Type| it.namespaced && of.namespace.is_empty();
-        let found = self.meant(of, it).filter(|it| !it.gone);
+        let found = self.referenced(of, it).filter(|it| !it.gone);
         match (found, known) {
-            (Some(owner), _) => Owner::Is(owner),
+            (Some(owner), _) => Owner::Exists(owner),
             (None, Some(known)) if misplaced(known) => Owner::Unprovable,
-            (None, _) if self.serves(&it.api_version, &it.kind).is_none() => Owner::Unprovable,
-            (None, _) => Owner::None,
+            (None, _) if self.is_served(&it.api_version, &it.kind).is_none() => Owner::Unprovable,
+            (None, _) => Owner::Absent,
         }
     }
 
     /// The object with this uid, existing or deleted, if its kind, name, group and namespace match the reference.
-    pub(super) fn meant(&self, of: &Object, it: &Ref) -> Option<&Object> {
+    pub(super) fn referenced(&self, of: &Object, it: &Ref) -> Option<&Object> {
         self.objects.get(&it.uid).filter(|owner| {
             let place = owner.namespace.is_empty() || owner.namespace == of.namespace;
             let alike = (&*owner.kind, &*owner.name) == (&*it.kind, &*it.name);
@@ -279,79 +279,79 @@ impl Book {
     pub(super) fn is_provable(&self, of: &Object) -> bool {
         of.refs.iter().all(|it| {
             let misplaced = kinds::named(&it.api_version, &it.kind).is_some_and(|it| it.namespaced);
-            self.serves(&it.api_version, &it.kind) == Some(true) && !(misplaced && of.namespace.is_empty())
+            self.is_served(&it.api_version, &it.kind) == Some(true) && !(misplaced && of.namespace.is_empty())
         })
     }
 
     /// The existing dependents of an owner, without the owner itself.
     pub(super) fn dependents<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = &'a Object> {
-        self.objects.values().filter(move |it| !it.gone && it.uid != owner && it.names(owner))
+        self.objects.values().filter(move |it| !it.gone && it.uid != owner && it.has_owner(owner))
     }
 
     /// The existing dependents that block the deletion of an owner, with their references.
-    pub(super) fn blocking<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Object, &'a Ref)> {
+    pub(super) fn blocking_dependents<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Object, &'a Ref)> {
         let refs =
             move |it: &'a Object| it.refs.iter().filter(move |it| it.uid == owner && it.blocks).map(move |at| (it, at));
         self.objects.values().filter(move |it| !it.gone && it.uid != owner).flat_map(refs)
     }
 
     /// The first object that is not in its final state, as a text. Called when the faults have ended.
-    pub(super) fn missing(&self) -> Option<String> {
+    pub(super) fn first_unfinished(&self) -> Option<String> {
         let there = || self.objects.values().filter(|it| !it.gone);
         // An object whose owners cannot be read stays, and so does every owner that waits for it.
         let mut stuck: BTreeSet<&str> = there().filter(|it| !self.is_provable(it)).map(|it| &*it.uid).collect();
         loop {
-            let waits = |it: &&Object| it.stand() == Stand::Waits && !stuck.contains(&*it.uid);
-            let held = |it: &&Object| self.blocking(&it.uid).any(|it| stuck.contains(&*it.0.uid));
+            let waits = |it: &&Object| it.state() == OwnerState::Waiting && !stuck.contains(&*it.uid);
+            let held = |it: &&Object| self.blocking_dependents(&it.uid).any(|it| stuck.contains(&*it.0.uid));
             let Some(next) = there().filter(waits).find(held) else { break };
             stuck.insert(&next.uid);
         }
-        stuck.extend(self.circles());
-        there().filter(|it| self.is_provable(it) || it.stand() == Stand::Orphans).find_map(|it| {
-            let said = |what: &str| Some(format!("{it} of {} {what}", it.uid));
-            match it.stand() {
-                Stand::Orphans => return said("still has its finalizer orphan"),
-                Stand::Waits if !stuck.contains(&*it.uid) => {
+        stuck.extend(self.waiting_cycles());
+        there().filter(|it| self.is_provable(it) || it.state() == OwnerState::Orphaning).find_map(|it| {
+            let text_of = |what: &str| Some(format!("{it} of {} {what}", it.uid));
+            match it.state() {
+                OwnerState::Orphaning => return text_of("still has its finalizer orphan"),
+                OwnerState::Waiting if !stuck.contains(&*it.uid) => {
                     let by = |(it, at): (&Object, &Ref)| {
-                        format!("{it} as {} {:?} {:?}", at.api_version, it.stand(), it.finalizers)
+                        format!("{it} as {} {:?} {:?}", at.api_version, it.state(), it.finalizers)
                     };
-                    let by: Vec<String> = self.blocking(&it.uid).map(by).collect();
-                    return said(&format!("still waits, and nothing keeps it ({:?}; named by {by:?})", it.finalizers));
+                    let by: Vec<String> = self.blocking_dependents(&it.uid).map(by).collect();
+                    return text_of(&format!("still waits, but nothing blocks it ({:?}; referenced by {by:?})", it.finalizers));
                 }
                 _ => {}
             }
             let refs: Vec<String> = it.refs.iter().map(Ref::to_string).collect();
-            let said = |what: &str| Some(format!("{it} of {} {what}: {}", it.uid, refs.join(" and ")));
+            let text_of = |what: &str| Some(format!("{it} of {} {what}: {}", it.uid, refs.join(" and ")));
             let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();
             // An object that waits for ever ignores an owner that is added later.
-            if owners.iter().any(|it| matches!(it, Owner::Is(it) if it.stand() == Stand::Waits)) {
+            if owners.iter().any(|it| matches!(it, Owner::Exists(it) if it.state() == OwnerState::Waiting)) {
                 return None;
             }
-            let held = owners.iter().any(|it| matches!(it, Owner::Is(_)));
-            let loose = owners.iter().any(|it| !matches!(it, Owner::Is(_)));
+            let held = owners.iter().any(|it| matches!(it, Owner::Exists(_)));
+            let loose = owners.iter().any(|it| !matches!(it, Owner::Exists(_)));
             match (it.deleting, held, loose) {
-                (false, false, true) => said("is left though its owners are gone"),
-                (false, true, true) => said("still names an owner that is gone beside one that lives"),
+                (false, false, true) => text_of("still exists although its owners are gone"),
+                (false, true, true) => text_of("still references a deleted owner beside a living one"),
                 _ => None,
             }
         })
     }
 
     /// Objects that wait for each other, and the owners that wait for them. The users deleted each of them with
-    /// Foreground, or closed again a circle that a collector had opened. A collector opens any other circle.
-    fn circles(&self) -> Vec<&str> {
-        let again = self.circles_of(|_| true);
-        if again.iter().any(|it| self.closed.contains(*it)) {
+    /// Foreground, or closed again a cycle that a collector had opened. A collector opens any other cycle.
+    fn waiting_cycles(&self) -> Vec<&str> {
+        let again = self.cycles_of(|_| true);
+        if again.iter().any(|it| self.changed_by_user.contains(*it)) {
             return again;
         }
-        self.circles_of(|it| !self.collected.contains(&it.uid))
+        self.cycles_of(|it| !self.deleted_by_process.contains(&it.uid))
     }
 
-    fn circles_of(&self, of: impl Fn(&Object) -> bool) -> Vec<&str> {
-        let waits = |it: &Object| !it.gone && it.stand() == Stand::Waits && of(it);
+    fn cycles_of(&self, of: impl Fn(&Object) -> bool) -> Vec<&str> {
+        let waits = |it: &Object| !it.gone && it.state() == OwnerState::Waiting && of(it);
         let mut left: BTreeSet<&str> = self.objects.values().filter(|it| waits(it)).map(|it| &*it.uid).collect();
         loop {
-            let waits_for_none = |it: &&&str| !self.blocking(it).any(|it| left.contains(&*it.0.uid));
+            let waits_for_none = |it: &&&str| !self.blocking_dependents(it).any(|it| left.contains(&*it.0.uid));
             let Some(next) = left.iter().find(waits_for_none).copied() else { return left.into_iter().collect() };
             left.remove(next);
         }
