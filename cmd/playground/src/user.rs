@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use fake_nodes::{Change, follow};
+use fake_nodes::{Change, list_and_watch};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
@@ -47,7 +47,7 @@ impl User {
                 Change::Gone(it) => known.observed.remove(kind, &value(it)),
             });
         };
-        spawner.spawn("look", follow(api, tell));
+        spawner.spawn("look", list_and_watch(api, tell));
     }
 
     /// Creates the objects of a sample.

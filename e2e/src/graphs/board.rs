@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use fake_nodes::{Change, follow};
+use fake_nodes::{Change, list_and_watch};
 use kube::{Api, core::DynamicObject};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl Board {
         for kind in Kind::ALL {
             let (board, api) = (board.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
             spawner.spawn("board", async move {
-                follow(api, move |change| match change {
+                list_and_watch(api, move |change| match change {
                     Change::All(objects) => board.all(kind, &objects),
                     Change::Put(object) => board.put(kind, &object, false),
                     Change::Gone(object) => board.put(kind, &object, true),

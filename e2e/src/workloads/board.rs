@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use fake_nodes::{Change, follow};
+use fake_nodes::{Change, list_and_watch};
 use kube::{
     Api,
     core::{ApiResource, DynamicObject, GroupVersionKind},
@@ -100,7 +100,7 @@ impl Board {
 }
 
 async fn look(api: Api<DynamicObject>, kind: Kind, board: Arc<Board>) {
-    follow(api, move |change| match change {
+    list_and_watch(api, move |change| match change {
         Change::All(objects) => board.all(kind, &objects),
         Change::Put(object) => board.put(kind, &object, false),
         Change::Gone(object) => board.put(kind, &object, true),

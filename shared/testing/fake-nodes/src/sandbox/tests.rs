@@ -201,7 +201,7 @@ fn grace_can_be_shortened_and_never_grows() {
 }
 
 #[test]
-fn a_pod_that_is_active_too_long_fails_whatever_its_containers_say() {
+fn pod_past_its_active_deadline_fails_regardless_of_its_containers() {
     let mut spec = ON_FAILURE();
     spec["activeDeadlineSeconds"] = json!(5);
     spec["terminationGracePeriodSeconds"] = json!(2);
@@ -210,7 +210,7 @@ fn a_pod_that_is_active_too_long_fails_whatever_its_containers_say() {
         &pod(spec.clone(), &[("hang", "true")]),
         &[(4.9, "r", "Running"), (5.0, "r", "Running"), (6.9, "r", "Running"), (7.0, "137", "Failed")],
     );
-    assert_eq!(late.ending.map(|it| it.why), Some(Why::Deadline));
+    assert_eq!(late.ending.map(|it| it.reason), Some(EndReason::Deadline));
     check("in time", &pod(spec, &[("run-for", "5s")]), &[(5.0, "0", "Succeeded")]);
 }
 
@@ -252,7 +252,7 @@ fn a_recovered_pod_continues_from_its_status() {
     sandbox.observe(&pod, at(25.0));
     assert_eq!(summary(&sandbox), "r*1");
     sandbox.observe(&pod, at(30.0));
-    assert_eq!(summary(&sandbox), "w*1", "the second crash waits");
+    assert_eq!(summary(&sandbox), "w*1", "the second crash backs off");
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn a_recovered_pod_with_init_containers_continues_too() {
     let never = || json!({});
     // For each container (two are init containers): its state, its last state, its restarts. Then the summary at second
     // 25, when the node is back, and later.
-    type Told = (Value, Value, i32);
-    type Row<'a> = (&'a str, [Told; 3], &'a str, (f64, &'a str));
+    type StoredState = (Value, Value, i32);
+    type Row<'a> = (&'a str, [StoredState; 3], &'a str, (f64, &'a str));
     let rows: Vec<Row<'_>> = vec![
         (
             "the second init container had not begun",
@@ -316,11 +316,11 @@ fn a_recovered_pod_with_init_containers_continues_too() {
     let spec = json!({
         "initContainers": [{ "name": "one" }, { "name": "two" }], "containers": [{ "name": "main" }],
     });
-    for (name, told, back, (second, later)) in rows {
+    for (name, stored, recovered, (second, later)) in rows {
         let mut pod = pod(spec.clone(), &[("one.run-for", "4s"), ("two.run-for", "4s")]);
         let statuses: Vec<Value> = ["one", "two", "main"]
             .into_iter()
-            .zip(told)
+            .zip(stored)
             .map(|(name, (state, last, restarts))| {
                 json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": restarts,
                     "state": state, "lastState": last })
@@ -333,7 +333,7 @@ fn a_recovered_pod_with_init_containers_continues_too() {
         .unwrap();
         let mut sandbox = Sandbox::recovered(&pod, Script::of(&pod.metadata).unwrap(), at(25.0));
         sandbox.observe(&pod, at(25.0));
-        assert_eq!(summary(&sandbox), back, "{name}");
+        assert_eq!(summary(&sandbox), recovered, "{name}");
         sandbox.observe(&pod, at(second));
         assert_eq!(summary(&sandbox), later, "{name}, second {second}");
     }
@@ -347,7 +347,7 @@ fn each_event_is_reported_once() {
     sandbox.observe(&deleted(&crashing, 0), at(12.5));
     let container = || "main".to_owned();
     let started = || PodEvent::Started { container: container() };
-    let told = std::mem::take(&mut sandbox.events_to_report);
+    let events = std::mem::take(&mut sandbox.events_to_report);
     let killing = PodEvent::Killing { container: container() };
-    assert_eq!(told, [started(), started(), PodEvent::BackOff { container: container() }, started(), killing]);
+    assert_eq!(events, [started(), started(), PodEvent::BackOff { container: container() }, started(), killing]);
 }

@@ -8,15 +8,15 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 /// The delay after a failure.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The time limit of a list.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// The server ends a watch after this many seconds.
 const WATCH_SECONDS: u32 = 240;
-/// A watch that is silent for longer than this is taken as broken.
+/// A watch that is silent for longer than this counts as broken.
 const WATCH_LIMIT: Duration = Duration::from_secs(300);
 
-/// A change of the objects that are followed.
+/// A change of the objects of a list and watch.
 #[derive(Debug, Clone)]
 pub enum Change<K> {
     /// These are all objects.
@@ -27,10 +27,10 @@ pub enum Change<K> {
     Gone(K),
 }
 
-/// Calls `tell` for every object of `api`, now and from now on: list, watch, and list again when the server answers
+/// Calls `on_change` for every object of `api`, now and from now on: list, watch, and list again when the server answers
 /// that the version has expired. Never returns; every failure is retried. It uses no randomness, so that equal seeds
 /// give equal runs.
-pub async fn follow<K>(api: Api<K>, mut tell: impl FnMut(Change<K>))
+pub async fn list_and_watch<K>(api: Api<K>, mut on_change: impl FnMut(Change<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -39,12 +39,12 @@ where
         match list {
             Ok(Ok(list)) => {
                 let version = list.metadata.resource_version.clone().unwrap_or_default();
-                tell(Change::All(list.items));
-                watch(&api, version, &mut tell).await;
+                on_change(Change::All(list.items));
+                watch(&api, version, &mut on_change).await;
             }
             Ok(Err(err)) => {
                 tracing::warn!(%err, resource = api.resource_url(), "cannot list");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(_) => tracing::warn!(resource = api.resource_url(), "a list was not answered"),
         }
@@ -52,7 +52,7 @@ where
 }
 
 /// Watches from `version` on, again and again, until a list is needed.
-async fn watch<K>(api: &Api<K>, mut version: String, tell: &mut impl FnMut(Change<K>))
+async fn watch<K>(api: &Api<K>, mut version: String, on_change: &mut impl FnMut(Change<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -63,7 +63,7 @@ where
             Ok(Ok(events)) => Box::pin(events),
             Ok(Err(err)) => {
                 tracing::debug!(%err, resource = api.resource_url(), "cannot watch");
-                return tokio::time::sleep(PAUSE).await;
+                return tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(_) => return,
         };
@@ -71,11 +71,11 @@ where
             match event {
                 Ok(WatchEvent::Added(it) | WatchEvent::Modified(it)) => {
                     version = it.meta().resource_version.clone().unwrap_or(version);
-                    tell(Change::Put(it));
+                    on_change(Change::Put(it));
                 }
                 Ok(WatchEvent::Deleted(it)) => {
                     version = it.meta().resource_version.clone().unwrap_or(version);
-                    tell(Change::Gone(it));
+                    on_change(Change::Gone(it));
                 }
                 Ok(WatchEvent::Bookmark(it)) => version = it.metadata.resource_version,
                 Ok(WatchEvent::Error(status)) => {
@@ -89,6 +89,6 @@ where
             }
         }
         // Ended by the server, broken or silent: the next watch resumes from the last version.
-        tokio::time::sleep(PAUSE / 5).await;
+        tokio::time::sleep(RETRY_INTERVAL / 5).await;
     }
 }
