@@ -29,7 +29,7 @@ impl Embedded {
         let mut site = Site::new(None)?;
         if options.audit {
             let mut log = File::create(site.audit_log())?;
-            cluster.witness(move |call| {
+            cluster.on_response(move |call| {
                 // If the line cannot be written, for example because the disk is full, a scenario fails.
                 let _ = writeln!(log, "{}", audit_line(call, &clock));
             });

@@ -160,7 +160,7 @@ fn require_uids(world: &World) {
         test_cluster::Verdict::Pass
     });
     let reporter = world.clone();
-    world.cluster().witness(move |call| {
+    world.cluster().on_response(move |call| {
         if call.status == 422 && call.resource == "jobs" {
             reporter.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
         }

@@ -98,7 +98,7 @@ async fn run(world: World, size: Size) -> Result<(), String> {
     // All finalizers are removed and all faults end.
     world.calm();
     for group in ["example.com", "parts.example.com"] {
-        world.cluster().mend_group(group);
+        world.cluster().restore_group(group);
     }
     remove_finalizers(&world);
     let gone = || deleted.iter().all(|it| !is_terminating(world.cluster().get("namespaces", "", it).as_ref()));
@@ -323,7 +323,7 @@ async fn change_cluster(world: World, mut rng: Rng) {
         match rng.u8(0..8) {
             0 => cluster.fail_discovery("example.com", DiscoveryFault::Stale),
             1 => cluster.break_group("parts.example.com"),
-            2 | 3 => ["example.com", "parts.example.com"].iter().for_each(|it| cluster.mend_group(it)),
+            2 | 3 => ["example.com", "parts.example.com"].iter().for_each(|it| cluster.restore_group(it)),
             4 => remove_finalizers(&world),
             5 => cluster.compact(),
             6 => cluster.send_bookmarks(),

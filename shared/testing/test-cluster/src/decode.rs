@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     kinds::Kind,
     meta,
     reader::{self, Notes, Wrong},

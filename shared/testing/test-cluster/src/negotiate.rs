@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::{Failure, answer::Form, table::Look};
+use crate::{Failure, response::Form, table::Look};
 
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 

@@ -96,7 +96,7 @@ impl ServerFaults {
     pub(super) fn end_all(&self, world: &World, shared: &SharedModel) {
         *self.0.lock() = PresentFaults::default();
         for group in CUSTOM_GROUPS.iter().chain([&""]) {
-            world.cluster().mend_group(group);
+            world.cluster().restore_group(group);
         }
         let mut model = shared.lock();
         let model = &mut *model;

@@ -29,7 +29,7 @@ impl Location {
     }
 
     pub(super) fn get(&self, world: &World) -> Option<Value> {
-        let served = world.cluster().serves(self.of.resource);
+        let served = world.cluster().is_served(self.of.resource);
         served.then(|| world.cluster().get(self.of.resource, &self.namespace, &self.name)).flatten()
     }
 
@@ -42,10 +42,10 @@ impl Location {
 
     /// Deletes it with a propagation policy; an empty one means the server's default.
     pub(super) fn delete(&self, world: &World, policy: &str) {
-        match (world.cluster().serves(self.of.resource), policy) {
+        match (world.cluster().is_served(self.of.resource), policy) {
             (false, _) => {}
             (true, "") => world.cluster().delete(self.of.resource, &self.namespace, &self.name),
-            (true, policy) => world.cluster().delete_as(self.of.resource, &self.namespace, &self.name, policy),
+            (true, policy) => world.cluster().delete_with_policy(self.of.resource, &self.namespace, &self.name, policy),
         }
     }
 
@@ -75,7 +75,7 @@ pub(super) fn reference(owner: &Value, blocks: bool) -> Value {
 
 /// All existing objects.
 pub(super) fn all(world: &World) -> Vec<(Location, Value)> {
-    let served = TYPES.into_iter().filter(|it| world.cluster().serves(it.resource));
+    let served = TYPES.into_iter().filter(|it| world.cluster().is_served(it.resource));
     let listed = served.flat_map(|of| world.cluster().list(of.resource, "").into_iter().map(move |it| (of, it)));
     let named = listed.map(|(of, it)| {
         let text = |field: &str| it["metadata"][field].as_str().unwrap_or_default().to_owned();

@@ -377,7 +377,7 @@ impl World {
         let cluster = self.cluster();
         let SimRequest { resource, namespace, name, .. } = asked;
         // A custom kind may have been removed while a process still requests it.
-        if !cluster.serves(resource) {
+        if !cluster.is_served(resource) {
             return false;
         }
         let Some(made) = asked.created_object() else {
@@ -454,7 +454,7 @@ impl World {
         self.0.holders.lock().clear();
         // A callback that owns this world would keep it alive for ever.
         self.cluster().stop_intercepting();
-        self.cluster().witness(|_| {});
+        self.cluster().on_response(|_| {});
     }
 
     /// Checks a stored write.

@@ -2,7 +2,7 @@
 
 use std::{iter::Peekable, vec};
 
-use crate::{qualified, stored::Stored};
+use crate::{qualified_names, stored::Stored};
 
 /// One requirement for the labels of an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,14 +177,14 @@ impl Reader {
 }
 
 fn checked_key(key: String) -> Result<String, String> {
-    let faults = qualified::faults_of_key(&key);
+    let faults = qualified_names::faults_of_key(&key);
     if faults.is_empty() { Ok(key) } else { Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; "))) }
 }
 
 fn checked(key: &str, values: Vec<String>) -> Result<Vec<String>, String> {
     let mut wrong = Vec::new();
     for (at, value) in values.iter().enumerate() {
-        let faults = qualified::faults_of_value(value);
+        let faults = qualified_names::faults_of_value(value);
         if !faults.is_empty() {
             wrong.push(format!("values[{at}][{key}]: Invalid value: {value:?}: {}", faults.join("; ")));
         }

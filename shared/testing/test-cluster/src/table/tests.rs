@@ -57,11 +57,11 @@ fn ages_have_at_most_two_units() {
         (8 * 365 * DAY, "8y"),
         (20 * 365 * DAY + DAY, "20y"),
     ] {
-        assert_eq!(times::since(&ago(seconds), now()), wanted, "{seconds}");
+        assert_eq!(ages::since(&ago(seconds), now()), wanted, "{seconds}");
     }
-    assert_eq!(times::since(&Value::Null, now()), "<unknown>");
+    assert_eq!(ages::since(&Value::Null, now()), "<unknown>");
     let late = "2026-01-02T03:04:06.9Z".into();
-    assert_eq!(times::since(&late, now()), "0s", "rounded towards zero");
+    assert_eq!(ages::since(&late, now()), "0s", "rounded towards zero");
 }
 
 fn pod(status: Value) -> Value {

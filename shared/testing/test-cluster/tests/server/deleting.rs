@@ -195,15 +195,15 @@ async fn a_test_deletes_by_policy() {
     let server = Server::new();
     for (policy, finalizers) in [("Foreground", json!(["foregroundDeletion"])), ("Orphan", json!(["orphan"]))] {
         server.post(MAPS, map("a")).await.expect(201);
-        server.cluster.delete_as("configmaps", "default", "a", policy);
+        server.cluster.delete_with_policy("configmaps", "default", "a", policy);
         let stays = server.get(&format!("{MAPS}/a")).await.expect(200);
         assert_eq!(stays["metadata"]["finalizers"], finalizers, "{policy}");
         assert!(stays["metadata"]["deletionTimestamp"].is_string(), "{policy}");
         // Another policy replaces the finalizer, so the object has none left.
-        server.cluster.delete_as("configmaps", "default", "a", "Background");
+        server.cluster.delete_with_policy("configmaps", "default", "a", "Background");
         server.get(&format!("{MAPS}/a")).await.refused(404, "NotFound", "");
     }
-    server.cluster.delete_as("configmaps", "default", "a", "Background");
-    assert!(server.cluster.serves("configmaps") && server.cluster.serves("jobs.batch"));
-    assert!(!server.cluster.serves("widgets.example.com"));
+    server.cluster.delete_with_policy("configmaps", "default", "a", "Background");
+    assert!(server.cluster.is_served("configmaps") && server.cluster.is_served("jobs.batch"));
+    assert!(!server.cluster.is_served("widgets.example.com"));
 }

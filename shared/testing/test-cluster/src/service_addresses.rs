@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     kinds::{self, Kind},
     meta,
     store::{State, storage_key},
@@ -18,34 +18,34 @@ pub(crate) const FIRST_PORT: u32 = 30_000;
 
 /// Owners by address or port, and addresses and ports by owner. An owner is a storage key.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct ServiceAddresses {
     owners: BTreeMap<String, String>,
     owned: BTreeMap<String, Vec<String>>,
 }
 
-impl Claims {
+impl ServiceAddresses {
     /// Records a write of a Service, or its removal.
-    pub(crate) fn follow(&mut self, key: &str, service: Option<&Value>) {
-        for thing in self.owned.remove(key).unwrap_or_default() {
-            if !self.is_owned_by_other(&thing, key) {
-                self.owners.remove(&thing);
+    pub(crate) fn record(&mut self, key: &str, service: Option<&Value>) {
+        for value in self.owned.remove(key).unwrap_or_default() {
+            if !self.is_owned_by_other(&value, key) {
+                self.owners.remove(&value);
             }
         }
         let Some(service) = service else { return };
-        let things: Vec<String> = address(service).into_iter().map(str::to_owned).chain(ports(service)).collect();
-        for thing in &things {
-            self.owners.insert(thing.clone(), key.to_owned());
+        let values: Vec<String> = address(service).into_iter().map(str::to_owned).chain(ports(service)).collect();
+        for value in &values {
+            self.owners.insert(value.clone(), key.to_owned());
         }
-        self.owned.insert(key.to_owned(), things);
+        self.owned.insert(key.to_owned(), values);
     }
 
     /// True when no Service has it.
-    pub(crate) fn is_free(&self, thing: &str) -> bool {
-        !self.owners.contains_key(thing)
+    pub(crate) fn is_free(&self, value: &str) -> bool {
+        !self.owners.contains_key(value)
     }
 
-    fn is_owned_by_other(&self, thing: &str, key: &str) -> bool {
-        self.owners.get(thing).is_some_and(|it| it != key)
+    fn is_owned_by_other(&self, value: &str, key: &str) -> bool {
+        self.owners.get(value).is_some_and(|it| it != key)
     }
 }
 
@@ -71,14 +71,14 @@ pub(crate) fn check(state: &State, kind: &Kind, service: &Value) -> Result<(), F
     }
     let key = storage_key(kind, meta::namespace(service), meta::name(service));
     let refuse = |fault: Fault| Err(Failure::invalid(kind, meta::name(service), &[fault]));
-    if let Some(address) = address(service).filter(|it| state.claims.is_owned_by_other(it, &key)) {
+    if let Some(address) = address(service).filter(|it| state.service_addresses.is_owned_by_other(it, &key)) {
         let why = format!("failed to allocate IP {address}: provided IP is already allocated");
         return refuse(Fault::invalid("spec.clusterIPs", &service["spec"]["clusterIPs"], &why));
     }
     let wants_ports = matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
     for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate() {
         match node_port(port) {
-            Some(number) if state.claims.is_owned_by_other(&number, &key) => {
+            Some(number) if state.service_addresses.is_owned_by_other(&number, &key) => {
                 let why = "provided port is already allocated";
                 return refuse(Fault::invalid(format!("spec.ports[{at}].nodePort"), &port["nodePort"], why));
             }

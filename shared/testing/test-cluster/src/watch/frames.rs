@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Failure,
-    answer::{self, Form, Shown},
+    response::{self, Form, Shown},
     decode, kinds, list, meta,
     selectors::Selectors,
     store::Event,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The selectors and the form of a watch.
-pub(super) struct View {
+pub(super) struct FrameBuilder {
     pub(super) target: Target,
     pub(super) prefix: String,
     pub(super) selectors: Selectors,
@@ -26,14 +26,14 @@ pub(super) struct View {
     /// Objects are stored in the requested version.
     plain: bool,
     /// A table with the columns was sent.
-    columns_told: Cell<bool>,
+    columns_sent: Cell<bool>,
 }
 
-impl View {
+impl FrameBuilder {
     pub(super) fn new(target: &Target, selectors: Selectors, form: Form) -> Self {
         let plain = target.api_version == target.kind.api_version();
         let (prefix, target) = (list::prefix(target), target.clone());
-        Self { target, prefix, selectors, form, plain, columns_told: Cell::new(false) }
+        Self { target, prefix, selectors, form, plain, columns_sent: Cell::new(false) }
     }
 
     /// A change after the selectors: an object that begins or ceases to match is ADDED or DELETED; other changes may be
@@ -80,7 +80,7 @@ impl View {
 
     /// A table with one row. Only the first one of a watch has the columns. Ages are computed now.
     fn table_frame(&self, word: &str, object: &Value, look: Look) -> Bytes {
-        let with_columns = !self.columns_told.replace(true);
+        let with_columns = !self.columns_sent.replace(true);
         line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, look, with_columns))
     }
 
@@ -109,7 +109,7 @@ impl View {
         }
         match self.form {
             Form::Full => line("BOOKMARK", &object),
-            Form::Metadata | Form::MetadataList => line("BOOKMARK", &answer::metadata_of(&object)),
+            Form::Metadata | Form::MetadataList => line("BOOKMARK", &response::metadata_of(&object)),
             Form::Table(look) => self.table_frame("BOOKMARK", &object, look.at(now).of_bookmark()),
         }
     }

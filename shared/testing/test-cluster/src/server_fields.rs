@@ -4,7 +4,8 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    claims, decode, defaults,
+    decode, defaults,
+    service_addresses,
     kinds::{self, Kind},
     meta,
     store::State,
@@ -20,7 +21,7 @@ pub(crate) fn create(state: &mut State, kind: &Kind, object: &mut Value, now: Ti
     }
     defaults::fill(kind, object);
     match kind.table.as_str() {
-        kinds::PODS => pod_status(object, now),
+        kinds::PODS => set_pod_status(object, now),
         kinds::DAEMON_SETS => meta::annotate(object, TEMPLATE_GENERATION, "1"),
         kinds::VOLUMES => {
             meta::map(object, "status").insert("lastPhaseTransitionTime".into(), meta::stamp(now).into());
@@ -33,7 +34,7 @@ pub(crate) fn create(state: &mut State, kind: &Kind, object: &mut Value, now: Ti
 /// Sets the fields of a changed object. Fields that this request must not change are restored already.
 pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut Value, part: Part, now: Timestamp) {
     match (kind.table.as_str(), part) {
-        (kinds::VOLUMES, Part::Status) => phase_time(current, next, now),
+        (kinds::VOLUMES, Part::Status) => set_phase_time(current, next, now),
         (kinds::SERVICES, Part::Main) => keep_addresses(current, next),
         _ => {}
     }
@@ -46,7 +47,7 @@ pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut
         return;
     }
     match kind.table.as_str() {
-        kinds::DAEMON_SETS => count_template(current, next),
+        kinds::DAEMON_SETS => update_template_generation(current, next),
         kinds::SERVICES => allocate(state, next),
         _ => {}
     }
@@ -74,8 +75,8 @@ fn generate_selector(job: &mut Value) {
     matching.entry(UID).or_insert_with(|| uid.into());
 }
 
-fn pod_status(pod: &mut Value, now: Timestamp) {
-    let class = quality(&pod["spec"]);
+fn set_pod_status(pod: &mut Value, now: Timestamp) {
+    let class = qos_class(&pod["spec"]);
     let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|it| !it.is_empty());
     let status = meta::map(pod, "status");
     status.insert("qosClass".into(), class.into());
@@ -90,7 +91,7 @@ fn pod_status(pod: &mut Value, now: Timestamp) {
 }
 
 /// The QoS class from requests and limits of cpu and memory.
-fn quality(spec: &Value) -> &'static str {
+fn qos_class(spec: &Value) -> &'static str {
     let amount = |of: &Value, resource: &str| {
         let amount = of[resource].as_str().filter(|it| it.bytes().any(|it| (b'1'..=b'9').contains(&it)));
         amount.map(str::to_owned)
@@ -113,14 +114,14 @@ fn quality(spec: &Value) -> &'static str {
 }
 
 /// Counts changes of the template in an annotation, which only the server writes.
-fn count_template(current: &Value, next: &mut Value) {
+fn update_template_generation(current: &Value, next: &mut Value) {
     let count = current["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
     let count: i64 = count.and_then(|it| it.parse().ok()).unwrap_or(0);
     let changed = current["spec"]["template"] != next["spec"]["template"];
     meta::annotate(next, TEMPLATE_GENERATION, (count + i64::from(changed)).to_string());
 }
 
-fn phase_time(current: &Value, next: &mut Value, now: Timestamp) {
+fn set_phase_time(current: &Value, next: &mut Value, now: Timestamp) {
     const FIELD: &str = "lastPhaseTransitionTime";
     let moved = current["status"]["phase"] != next["status"]["phase"];
     if moved && (next["status"][FIELD].is_null() || next["status"][FIELD] == current["status"][FIELD]) {
@@ -137,12 +138,12 @@ fn keep_addresses(current: &Value, next: &mut Value) {
     let unset = |value: Option<&Value>| value.is_none_or(|it| it.is_null() || it == "");
     if unset(spec.get("clusterIP")) {
         for field in ["clusterIP", "clusterIPs"] {
-            copy(&current["spec"], spec, field);
+            copy_field(&current["spec"], spec, field);
         }
     }
     for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         if unset(spec.get(field)) {
-            copy(&current["spec"], spec, field);
+            copy_field(&current["spec"], spec, field);
         }
     }
     let before = current["spec"]["ports"].as_array().cloned().unwrap_or_default();
@@ -154,7 +155,7 @@ fn keep_addresses(current: &Value, next: &mut Value) {
     }
 }
 
-fn copy(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
+fn copy_field(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
     if let Some(value) = from.get(field) {
         into.insert(field.to_owned(), value.clone());
     }
@@ -162,9 +163,9 @@ fn copy(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
 
 /// The next port that no Service has and that is not in `own`; `None` when all are in use.
 fn free_port(state: &mut State, own: &[i64]) -> Option<u32> {
-    for _ in 0..claims::PORTS {
-        let port = claims::FIRST_PORT + state.next_address() % claims::PORTS;
-        if state.claims.is_free(&port.to_string()) && !own.contains(&port.into()) {
+    for _ in 0..service_addresses::PORTS {
+        let port = service_addresses::FIRST_PORT + state.next_address() % service_addresses::PORTS;
+        if state.service_addresses.is_free(&port.to_string()) && !own.contains(&port.into()) {
             return Some(port);
         }
     }
@@ -176,7 +177,7 @@ fn free_address(state: &mut State) -> String {
     loop {
         let [_, high, middle, low] = (state.next_address() + 1).to_be_bytes();
         let address = format!("10.{}.{middle}.{low}", 96 + (high & 15));
-        if state.claims.is_free(&address) {
+        if state.service_addresses.is_free(&address) {
             return address;
         }
     }

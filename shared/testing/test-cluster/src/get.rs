@@ -4,7 +4,7 @@ use http::Response;
 
 use crate::{
     Failure, ResponseBody,
-    answer::{self, Form},
+    response::{self, Form},
     cluster::Shared,
     kinds::{self, Kind},
     meta,
@@ -26,9 +26,9 @@ pub(crate) async fn get(
     let stored = shared.state.lock().stored(&target.table, &target.key()).cloned();
     let stored = stored.ok_or_else(|| Failure::not_found(&target.kind, &target.name))?;
     if form == Form::Full && target.api_version == target.kind.api_version() {
-        return Ok(answer::respond(200, "application/json", stored.body()));
+        return Ok(response::respond(200, "application/json", stored.body()));
     }
-    Ok(answer::one(200, &target.kind, &target.api_version, &stored.decode(), form))
+    Ok(response::one(200, &target.kind, &target.api_version, &stored.decode(), form))
 }
 
 /// The version in the query of a GET or a watch; 0 for none.
