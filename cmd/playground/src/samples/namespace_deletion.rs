@@ -2,55 +2,55 @@
 
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, SampleContext, Step, pods, true_condition};
+use super::{Act, Operation, Progress, Sample, SampleContext, Step, pods, true_condition};
 use crate::observed::Observed;
 
 /// How many objects of each plain kind.
-const OF_EACH: usize = 4;
+const PER_KIND: usize = 4;
 const FINALIZER: &str = "playground.mini-kcm.dev/backup";
 /// The pod that needs a while to end.
 const SLOW: &str = "web-1";
 /// The object with the finalizer.
-const HELD: &str = "ledger";
+const WITH_FINALIZER: &str = "ledger";
 
-pub(super) const FAREWELL: Sample = Sample {
-    name: "farewell",
+pub(super) const NAMESPACE_DELETION: Sample = Sample {
+    name: "ns-deletion",
     shows: "a namespace with a dozen kinds is deleted: pods end first, a finalizer keeps one object, then it is gone",
     needs: Some("namespace-controller"),
     objects,
-    looks_at: &[],
+    watched_kinds: &[],
     steps: &[
         Step {
             when: |context, observed| {
                 let running = |it: &Value| it["status"]["phase"] == "Running";
-                observed.get("Pod", &context.farewell, SLOW).is_some_and(running)
+                observed.get("Pod", &context.deleted_namespace, SLOW).is_some_and(running)
             },
-            command: |context| format!("kubectl delete namespace {}", context.farewell),
+            command: |context| format!("kubectl delete namespace {}", context.deleted_namespace),
             act: |context| Act {
                 api_version: "v1",
                 kind: "Namespace",
                 namespace: String::new(),
-                name: context.farewell.clone(),
-                does: Does::Delete,
+                name: context.deleted_namespace.clone(),
+                operation: Operation::Delete,
             },
         },
         Step {
-            when: |context, observed| only_the_finalizer_holds(namespace(context, observed)),
+            when: |context, observed| is_only_finalizer_left(namespace(context, observed)),
             command: |context| {
                 let patch = r#"{"metadata":{"finalizers":null}}"#;
-                format!("kubectl patch configmap {HELD} -n {} --type=merge -p '{patch}'", context.farewell)
+                format!("kubectl patch configmap {WITH_FINALIZER} -n {} --type=merge -p '{patch}'", context.deleted_namespace)
             },
             act: |context| Act {
                 api_version: "v1",
                 kind: "ConfigMap",
-                namespace: context.farewell.clone(),
-                name: HELD.to_owned(),
-                does: Does::Merge(json!({ "metadata": { "finalizers": null } })),
+                namespace: context.deleted_namespace.clone(),
+                name: WITH_FINALIZER.to_owned(),
+                operation: Operation::Merge(json!({ "metadata": { "finalizers": null } })),
             },
         },
     ],
     progress: |context, observed| {
-        if observed.is_gone("Namespace", "", &context.farewell) {
+        if observed.is_gone("Namespace", "", &context.deleted_namespace) {
             return Progress::done("gone, with all that was in it");
         }
         let Some(namespace) = namespace(context, observed) else { return Progress::going("created") };
@@ -69,11 +69,11 @@ pub(super) const FAREWELL: Sample = Sample {
 };
 
 fn namespace<'a>(context: &SampleContext, observed: &'a Observed) -> Option<&'a Value> {
-    observed.get("Namespace", "", &context.farewell)
+    observed.get("Namespace", "", &context.deleted_namespace)
 }
 
 /// Only the object with the finalizer remains.
-fn only_the_finalizer_holds(namespace: Option<&Value>) -> bool {
+fn is_only_finalizer_left(namespace: Option<&Value>) -> bool {
     let Some(namespace) = namespace else { return false };
     let message = |name: &str| true_condition(namespace, name).and_then(|it| it["message"].as_str());
     let held = message("NamespaceFinalizersRemaining").is_some_and(|it| it.contains(FINALIZER));
@@ -83,20 +83,20 @@ fn only_the_finalizer_holds(namespace: Option<&Value>) -> bool {
 
 fn objects(context: &SampleContext) -> Vec<Value> {
     let mut objects = vec![json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": context.farewell },
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": context.deleted_namespace },
     })];
-    for number in 1..=OF_EACH {
+    for number in 1..=PER_KIND {
         objects.extend(plain(number));
     }
     objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": HELD, "finalizers": [FINALIZER] }, "data": { "balance": "1" },
+        "metadata": { "name": WITH_FINALIZER, "finalizers": [FINALIZER] }, "data": { "balance": "1" },
     }));
-    let inside = SampleContext { home: context.farewell.clone(), ..context.clone() };
+    let inside = SampleContext { home: context.deleted_namespace.clone(), ..context.clone() };
     objects.push(pods::pod(&inside, SLOW, "Always", &[("stop-after", "2s")]));
     objects.push(pods::pod(&inside, "web-2", "Always", &[]));
     for object in &mut objects[1..] {
-        object["metadata"]["namespace"] = json!(context.farewell);
+        object["metadata"]["namespace"] = json!(context.deleted_namespace);
     }
     objects
 }
@@ -132,6 +132,6 @@ fn plain(number: usize) -> Vec<Value> {
         of("batch/v1", "CronJob", json!({ "spec": cron })),
         of("policy/v1", "PodDisruptionBudget", json!({ "spec": { "minAvailable": 1, "selector": selector } })),
         of("rbac.authorization.k8s.io/v1", "Role", json!({ "rules": rules })),
-        of("coordination.k8s.io/v1", "Lease", json!({ "spec": { "holderIdentity": "nobody" } })),
+        of("coordination.k8s.io/v1", "Lease", json!({ "spec": { "holderIdentity": "none" } })),
     ]
 }

@@ -8,11 +8,11 @@ use std::{
 use crate::samples::{Progress, State};
 
 /// How many recent lines are kept for a large screen.
-const KEPT: usize = 200;
+const MAX_RECENT: usize = 200;
 
 /// Everything that is shown.
 #[derive(Debug, Default)]
-pub(crate) struct Model {
+pub(crate) struct ScreenModel {
     pub(crate) elapsed: Duration,
     /// The cluster and the options, one line each.
     pub(crate) head: Vec<String>,
@@ -48,12 +48,12 @@ pub(crate) enum Tone {
 
 pub(crate) type Line = (Tone, String);
 
-impl Model {
+impl ScreenModel {
     /// Records a change, and returns the line to print if there is no terminal.
     pub(crate) fn record_change(&mut self, text: &str) -> String {
         let line = format!("{:6.1} s  {text}", self.elapsed.as_secs_f64());
         self.recent.push_back(line.clone());
-        if self.recent.len() > KEPT {
+        if self.recent.len() > MAX_RECENT {
             self.recent.pop_front();
         }
         line
@@ -82,13 +82,13 @@ impl Model {
         bottom.extend(self.hints.iter().map(|it| (Tone::Faint, it.clone())));
         bottom.push((Tone::Bold, self.foot.clone()));
         // Recent changes fill the space in between, the newest of them.
-        let room = height.saturating_sub(top.len() + bottom.len() + 1);
-        let recent = self.recent.iter().skip(self.recent.len().saturating_sub(room));
+        let space = height.saturating_sub(top.len() + bottom.len() + 1);
+        let recent = self.recent.iter().skip(self.recent.len().saturating_sub(space));
         top.push((Tone::Plain, String::new()));
         top.extend(recent.map(|it| (Tone::Plain, it.clone())));
         top.extend(bottom);
         top.truncate(height);
-        top.into_iter().map(|(tone, text)| (tone, cut(&text, width))).collect()
+        top.into_iter().map(|(tone, text)| (tone, truncate(&text, width))).collect()
     }
 }
 
@@ -105,7 +105,7 @@ impl Row {
 }
 
 /// Cuts a text to the width of the terminal.
-fn cut(text: &str, width: usize) -> String {
+fn truncate(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -116,10 +116,10 @@ fn cut(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn model() -> Model {
+    fn model() -> ScreenModel {
         let row = |name, progress| Row { name, shows: "something", progress };
         let rows = vec![row("a", Progress::going("1 of 2")), row("b", Progress::done("all of it"))];
-        let mut model = Model { rows, hints: vec!["kubectl get pods".to_owned()], ..Model::default() };
+        let mut model = ScreenModel { rows, hints: vec!["kubectl get pods".to_owned()], ..ScreenModel::default() };
         for number in 0..50 {
             model.record_change(&format!("line {number}"));
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_is_never_larger_than_the_terminal() {
+    fn screen_is_never_larger_than_the_terminal() {
         for (width, height) in [(80, 24), (20, 10), (1, 1), (0, 0), (200, 100)] {
             let screen = model().screen(width, height);
             assert!(screen.len() <= height, "{width}x{height}: {}", screen.len());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_stays_on_the_screen_and_hints_below_it() {
+    fn newest_lines_stay_above_the_hints() {
         let text: Vec<String> = model().screen(80, 24).into_iter().map(|(_, it)| it).collect();
         let at = |word: &str| text.iter().position(|it| it.contains(word));
         assert!(at("line 49") < at("kubectl get pods") && at("line 49").is_some(), "{text:#?}");
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn all_is_done_when_every_sample_is() {
-        assert!(!Model::default().all_done(), "there was no update yet");
+    fn all_done_when_every_sample_is_done() {
+        assert!(!ScreenModel::default().all_done(), "there was no update yet");
         let mut model = model();
         assert!(!model.all_done());
         model.rows.remove(0);
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_its_progress_after_the_screen_is_closed() {
+    fn row_shows_progress_after_the_screen_is_closed() {
         let lines: Vec<String> = model().rows.iter().map(|it| it.line().1).collect();
         assert_eq!(lines, ["a           … 1 of 2", "b           ✓ all of it"]);
     }
 
     #[test]
-    fn a_change_is_printed_with_its_time() {
-        let mut model = Model { elapsed: Duration::from_millis(1234), ..Model::default() };
+    fn change_is_printed_with_its_time() {
+        let mut model = ScreenModel { elapsed: Duration::from_millis(1234), ..ScreenModel::default() };
         assert_eq!(model.record_change("it"), "   1.2 s  it");
     }
 }
