@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dozen_is_of_twelve_kinds() {
+    fn dozen_has_twelve_kinds() {
         let kinds: BTreeSet<String> = dozen("a", 24).into_iter().map(|(path, _)| path).collect();
         assert_eq!(kinds.len(), 12);
         assert_eq!(custom("a", "widgets", "w").1["kind"], "Widget");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clock::Clock;
 use e2e::{
     Audit, AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Manager, Options, Proxy, Rest, Signal, Site,
-    assets_or_skip, eventually, namespaces, objects, say,
+    assets_or_skip, eventually, namespaces, objects, report,
 };
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -172,15 +172,15 @@ fn millis(millis: u32) -> SignedDuration {
 }
 
 on_both_servers! {
-    acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once
-    acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
-    acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds
-    acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards
-    five_seconds_without_the_api_server_cost_neither_work_nor_leadership
-    acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts
+    acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_once
+    acceptance_shell_034_standby_leads_when_lease_of_killed_leader_expires
+    acceptance_machinery_044_with_default_durations_killed_leader_is_replaced_within_twenty_seconds
+    acceptance_machinery_056_leader_paused_beyond_its_term_writes_nothing_afterwards
+    five_seconds_without_api_server_lose_neither_work_nor_leadership
+    acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader_writes
 }
 
-async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once(on: On) {
+async fn acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_once(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGTERM of the leader").await.unwrap() else { return };
     let mut replicas = Replicas::start(plane, DEFAULTS).await.unwrap();
@@ -209,7 +209,7 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
     assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
-async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires(on: On) {
+async fn acceptance_shell_034_standby_leads_when_lease_of_killed_leader_expires(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader").await.unwrap() else { return };
     let figures = kill_rounds(plane, SHORT, rounds()).await.unwrap();
@@ -218,7 +218,7 @@ async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
     assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
-async fn acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds(on: On) {
+async fn acceptance_machinery_044_with_default_durations_killed_leader_is_replaced_within_twenty_seconds(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader with default durations").await.unwrap() else { return };
     let figures = kill_rounds(plane, DEFAULTS, 1).await.unwrap();
@@ -255,7 +255,7 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
     Ok(figures)
 }
 
-async fn acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards(on: On) {
+async fn acceptance_machinery_056_leader_paused_beyond_its_term_writes_nothing_afterwards(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGSTOP of the leader").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
@@ -289,10 +289,10 @@ async fn acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_write
     let late: Vec<_> = audit.events().unwrap().iter().filter(|it| work_of(0)(it) && it.received > deadline).collect();
     assert!(late.is_empty(), "{} writes after the deadline {deadline}: {:?}", late.len(), late.first());
     let before = audit.count(work_of(0)).unwrap();
-    say(&format!("SIGSTOP for 20 s: {before} writes before the deadline, none after"));
+    report(&format!("SIGSTOP for 20 s: {before} writes before the deadline, none after"));
 }
 
-async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on: On) {
+async fn five_seconds_without_api_server_lose_neither_work_nor_leadership(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for 5 s").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
@@ -328,7 +328,7 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
     }
 }
 
-async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts(on: On) {
+async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader_writes(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for longer than the renew deadline").await.unwrap() else {
         return;
@@ -358,10 +358,10 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_lead
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
+async fn go_manager_and_ours_take_over_one_lease_from_each_other() {
     let Some(assets) = assets_or_skip("handing the Lease to a Go manager and back") else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
     }
     let _place = PLACES.acquire().await;
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();

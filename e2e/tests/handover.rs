@@ -10,8 +10,8 @@ use std::{
 use clock::Clock;
 use e2e::{
     ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, assets_or_skip, eventually, namespaces,
-    say,
-    workloads::{Board, Folder, Kind, create},
+    report,
+    workloads::{ObservedObjects, NamespaceObjects, Kind, create},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn job(name: &str, more: &Value) -> Value {
 /// The scheduler and the user: decides how each pod ends, and records it.
 struct PodEnder {
     admin: Rest,
-    folder: Arc<Folder>,
+    objects: Arc<NamespaceObjects>,
     nodes: Vec<String>,
     /// For each Job: how many pods must succeed, and how many must fail.
     decided: BTreeMap<String, (u64, u64)>,
@@ -59,7 +59,7 @@ fn job_of(pod: &Value) -> &str {
 impl PodEnder {
     /// Binds all waiting pods. Every fifth pod of each Job fails.
     async fn bind(&mut self) -> anyhow::Result<()> {
-        for pod in self.folder.there(Kind::Pod) {
+        for pod in self.objects.existing(Kind::Pod) {
             let waits = !pod["spec"]["nodeName"].is_string() && !pod["metadata"]["deletionTimestamp"].is_string();
             if !waits || !self.known.insert(text(&pod, "uid").to_owned()) {
                 continue;
@@ -85,7 +85,7 @@ impl PodEnder {
     /// Checks the counters, which must never decrease and never exceed the number of ended pods.
     fn look(&mut self) -> anyhow::Result<u64> {
         let mut all = 0;
-        for job in self.folder.there(Kind::Job) {
+        for job in self.objects.existing(Kind::Job) {
             let name = text(&job, "name").to_owned();
             let count = |field: &str| job["status"][field].as_u64().unwrap_or_default();
             let now = (count("succeeded"), count("failed"));
@@ -140,10 +140,10 @@ async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_counted_once() {
+async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_and_ours() {
     let Some(assets) = assets_or_skip("running Jobs handed over three times") else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
     }
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let (scope, admin) = (Scope::new(), plane.admin().await.unwrap());
@@ -151,7 +151,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     let environment = Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
     let fleet = Fleet::start(nodes, environment);
     fleet.registered().await;
-    let board = Board::start(&admin, &scope.spawner());
+    let observed = ObservedObjects::start(&admin, &scope.spawner());
     namespaces::create(&admin, NAMESPACE).await.unwrap();
     let indexed = json!({ "completionMode": "Indexed" });
     let per_index = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 4 });
@@ -160,7 +160,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     }
     let mut ender = PodEnder {
         admin,
-        folder: board.folder(NAMESPACE),
+        objects: observed.in_namespace(NAMESPACE),
         nodes: fleet.names().to_vec(),
         decided: BTreeMap::new(),
         known: BTreeSet::new(),
@@ -176,12 +176,12 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
         });
         leader = successor.unwrap();
     }
-    let (folder, clock) = (ender.folder.clone(), Clock::system());
+    let (objects, clock) = (ender.objects.clone(), Clock::system());
     let begun = clock.now();
     let done = eventually("the Jobs to be complete", SOON * 2, async || {
         ender.bind().await?;
         ender.look()?;
-        let jobs = folder.there(Kind::Job);
+        let jobs = objects.existing(Kind::Job);
         let complete = |it: &Value| {
             let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.iter().any(|it| it["type"] == "Complete" && it["status"] == "True")
@@ -191,7 +191,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
         Ok(Some(()))
     });
     done.await.unwrap();
-    say(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
+    report(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
 
     ender.look().unwrap();
     for name in JOBS {
@@ -199,7 +199,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
         assert_eq!(ender.counted[name], (well, failed), "{name}");
         assert_eq!(usize::try_from(well).unwrap(), COMPLETIONS, "{name}: more pods than completions");
     }
-    let pods = folder.there(Kind::Pod);
+    let pods = objects.existing(Kind::Pod);
     assert_eq!(pods.len(), ender.known.len(), "no pod is gone");
     let held = pods.iter().filter(|it| !it["metadata"]["finalizers"].is_null()).count();
     assert_eq!(held, 0, "no pod keeps the finalizer");

@@ -71,7 +71,7 @@ fn preflight(kubeconfig: &Path, flags: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone() {
+async fn acceptance_shell_040_namespace_is_deleted_with_the_rights_of_the_account_alone() {
     let Some(plane) = plane("controllers' own accounts").await else { return };
     let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
     assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_none());
@@ -133,7 +133,7 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_041_without_own_accounts_all_is_done_by_the_kubeconfigs_user() {
+async fn acceptance_shell_041_without_accounts_all_requests_have_the_user_of_the_kubeconfig() {
     let Some(plane) = plane("the kubeconfig's user").await else { return };
     let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
     let _manager = Launch::new(&plane, Flavour::Ours)
@@ -209,7 +209,7 @@ async fn preflight_prints_the_missing_rules_and_they_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_manifest_of_our_own_account_grants_what_is_needed() {
+async fn manifest_grants_all_needed_rights() {
     let Some(plane) = plane("manifests/rbac.yaml").await else { return };
     let Some(kubectl) = kubectl(&plane, "manifests/rbac.yaml") else { return };
     let admin = plane.admin().await.unwrap();
@@ -256,13 +256,13 @@ async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
 fn go_manager(plane: &ControlPlane, what: &str) -> bool {
     let there = plane.assets().unwrap().binary("kube-controller-manager").is_some();
     if !there {
-        e2e::say(&format!("NOT RUN: {what}: no kube-controller-manager"));
+        e2e::report(&format!("NOT RUN: {what}: no kube-controller-manager"));
     }
     there
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_alone_does_its_work() {
+async fn acceptance_shell_048_manager_works_beside_the_go_manager_without_that_controller() {
     let Some(plane) = plane("half a replacement").await else { return };
     if !go_manager(&plane, "half a replacement") {
         return;
@@ -286,7 +286,7 @@ async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
+async fn acceptance_shell_049_go_manager_with_the_same_controller_is_reported() {
     let Some(plane) = plane("two managers at one work").await else { return };
     if !go_manager(&plane, "two managers at one work") {
         return;

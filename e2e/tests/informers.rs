@@ -14,8 +14,8 @@ use std::{
 
 use api::{Cached, Lease, Meta, Namespace, Node, Pod, Resource};
 use e2e::{
-    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, View, assets_or_skip, eventually, namespaces, objects,
-    say,
+    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, StandaloneInformers, assets_or_skip, eventually, namespaces, objects,
+    report,
 };
 use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
@@ -33,7 +33,7 @@ const FROZEN: &str = "mini_kcm_informer_frozen_watches_total";
 
 /// Informers of five types: four typed, one as metadata.
 struct Watching {
-    view: View,
+    view: StandaloneInformers,
     namespaces: Informer<Namespace>,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
@@ -43,7 +43,7 @@ struct Watching {
 
 impl Watching {
     fn start(site: &Site, port: u16, seed: u64) -> anyhow::Result<Self> {
-        let view = View::open(&site.kubeconfig_through(Identity::Admin, port)?, seed)?;
+        let view = StandaloneInformers::open(&site.kubeconfig_through(Identity::Admin, port)?, seed)?;
         let config_maps = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
         Ok(Self {
             namespaces: view.informers.typed(),
@@ -177,12 +177,12 @@ impl Churn {
 }
 
 on_both_servers! {
-    watches_that_freeze_silently_are_found_and_healed
-    storms_of_429_delay_and_lose_nothing
+    frozen_watches_are_detected_and_replaced
+    many_429_responses_delay_and_lose_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
+async fn stores_are_correct_after_api_server_restart_and_compaction() {
     let Some(assets) = assets_or_skip("informers: restart and compaction") else { return };
     let mut plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
@@ -211,10 +211,10 @@ async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     watching.is_true(&admin).await.unwrap();
     let relists = watching.view.sum(RELISTS) - relists;
     assert!(relists >= 1, "no version was too old: the compaction had no effect");
-    say(&format!("informers: {relists} relists after a compaction"));
+    report(&format!("informers: {relists} relists after a compaction"));
 }
 
-async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
+async fn frozen_watches_are_detected_and_replaced(on: On) {
     let Some(plane) = on.server("informers: frozen watches", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
@@ -229,9 +229,9 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     behind_gateway.synced().await.unwrap();
     // The stream of a first set has another timeout: wait until all watches are ordinary ones.
     let watches = behind_gateway.all().len() as u64;
-    let ordinary = gateway.watches() + watches;
+    let ordinary = gateway.watch_count() + watches;
     before_gateway.cut_present();
-    eventually("all watches to be open again", PATIENCE, async || Ok((gateway.watches() >= ordinary).then_some(())))
+    eventually("all watches to be open again", PATIENCE, async || Ok((gateway.watch_count() >= ordinary).then_some(())))
         .await
         .unwrap();
     churn.some(50).await.unwrap();
@@ -251,7 +251,7 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     assert_eq!(behind_gateway.view.sum(RELISTS), 0, "a frozen watch is reopened, not listed");
 }
 
-async fn storms_of_429_delay_and_lose_nothing(on: On) {
+async fn many_429_responses_delay_and_lose_nothing(on: On) {
     let Some(plane) = on.server("informers: 429 storms", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 4).await.unwrap();
@@ -296,11 +296,11 @@ async fn goaway_frames_lose_nothing() {
     .unwrap();
     churn.some(100).await.unwrap();
     watching.is_true(&admin).await.unwrap();
-    say(&format!("informers: {} connections under --goaway-chance", proxy.accepted()));
+    report(&format!("informers: {} connections under --goaway-chance", proxy.accepted()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_watches_than_a_connection_may_carry_are_all_served() {
+async fn more_watches_than_streams_of_a_connection_are_all_served() {
     let Some(assets) = assets_or_skip("informers: --http2-max-streams-per-connection") else { return };
     let flags = vec!["--http2-max-streams-per-connection=32".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
@@ -331,7 +331,7 @@ async fn more_watches_than_a_connection_may_carry_are_all_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_http2_is_served_as_well() {
+async fn informers_work_without_http2() {
     let Some(assets) = assets_or_skip("informers: --disable-http2-serving") else { return };
     let flags = vec!["--disable-http2-serving".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();

@@ -7,7 +7,7 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use clock::Clock;
-use e2e::{eventually, say};
+use e2e::{eventually, report};
 use serde_json::{Value, json};
 use test_cluster::{Served, TestCluster};
 use tokio::process::{Child, Command};
@@ -75,7 +75,7 @@ impl Kubectl {
         let Some(binary) = folders.map(|it| it.join("kubectl")).find(|it| it.is_file()) else {
             let required = std::env::var("MINI_KCM_E2E").is_ok_and(|it| it == "required");
             assert!(!required, "{scenario}: MINI_KCM_E2E=required, but there is no kubectl");
-            say(&format!("NOT RUN: {scenario}: no kubectl in KUBEBUILDER_ASSETS or on PATH"));
+            report(&format!("NOT RUN: {scenario}: no kubectl in KUBEBUILDER_ASSETS or on PATH"));
             return None;
         };
         let cluster = TestCluster::new(Clock::system());
@@ -325,7 +325,7 @@ async fn acceptance_api_122_applying_on_the_server_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_in_every_way() {
+async fn objects_are_changed_with_many_kubectl_commands() {
     let kubectl = kubectl_or_skip!("kubectl: changes");
     for (name, text) in [("samples.yaml", SAMPLES), ("web.yaml", WEB)] {
         kubectl.file(name, text);
@@ -369,7 +369,7 @@ async fn changes_in_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_in_every_way() {
+async fn objects_are_read_with_many_kubectl_commands() {
     let kubectl = kubectl_or_skip!("kubectl: reading");
     kubectl.file("samples.yaml", SAMPLES);
     kubectl.ok("create -f samples.yaml").await;

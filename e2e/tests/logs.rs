@@ -37,10 +37,10 @@ const PAGES: &[&str] = &[
 ];
 
 on_both_servers! {
-    acceptance_shell_050_every_line_of_a_life_is_one_json_object
-    acceptance_shell_027_verbosity_is_put_while_it_runs
-    a_life_in_text_says_what_operators_look_for
-    secrets_are_in_no_line_and_on_no_page_at_any_verbosity
+    acceptance_shell_050_every_log_line_is_one_json_object
+    acceptance_shell_027_verbosity_changes_at_run_time
+    text_log_has_the_lines_that_operators_need
+    no_log_line_and_no_page_contains_secrets_at_any_verbosity
 }
 
 /// Only the namespace controller with these flags; every page is allowed for all clients.
@@ -70,7 +70,7 @@ async fn says(manager: &Manager, words: &str) {
     eventually(&format!("the log to say {words:?}"), SOON, said).await.unwrap();
 }
 
-async fn acceptance_shell_050_every_line_of_a_life_is_one_json_object(on: On) {
+async fn acceptance_shell_050_every_log_line_is_one_json_object(on: On) {
     let Some(server) = on.server("lines in JSON", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("logging-format", "json"), ("v", "2")]).started().await.unwrap();
     work(&server, "logs-json").await;
@@ -98,7 +98,7 @@ async fn acceptance_shell_050_every_line_of_a_life_is_one_json_object(on: On) {
     }
 }
 
-async fn acceptance_shell_027_verbosity_is_put_while_it_runs(on: On) {
+async fn acceptance_shell_027_verbosity_changes_at_run_time(on: On) {
     let Some(server) = on.server("PUT to /debug/flags/v", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "0")]).started().await.unwrap();
     let endpoints = manager.endpoints().unwrap();
@@ -126,7 +126,7 @@ async fn acceptance_shell_027_verbosity_is_put_while_it_runs(on: On) {
     stopped(manager).await;
 }
 
-async fn a_life_in_text_says_what_operators_look_for(on: On) {
+async fn text_log_has_the_lines_that_operators_need(on: On) {
     let Some(server) = on.server("lines in text", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "1")]).started().await.unwrap();
     work(&server, "logs-text").await;
@@ -230,7 +230,7 @@ fn kubeconfig(server: &Server, credentials: &Credentials) -> PathBuf {
     path
 }
 
-async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
+async fn no_log_line_and_no_page_contains_secrets_at_any_verbosity(on: On) {
     let Some(server) = on.server("secrets in the log", Options::default()).await.unwrap() else { return };
     for credentials in credentials(&server) {
         let config = kubeconfig(&server, &credentials).display().to_string();

@@ -15,7 +15,7 @@ use std::{
 use clock::Clock;
 use e2e::{
     AuditEvent, Build, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
-    binary, eventually, namespaces, objects, say,
+    binary, eventually, namespaces, objects, report,
 };
 use http::Method;
 use rustls::pki_types::ServerName;
@@ -53,10 +53,10 @@ fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
 }
 
 on_both_servers! {
-    acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works
-    acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not
-    acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership
-    a_second_signal_ends_the_process_at_once
+    acceptance_shell_016_without_port_nothing_listens_and_the_manager_works
+    acceptance_shell_017_033_standby_serves_with_generated_certificate_and_writes_nothing
+    acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_leadership
+    second_signal_ends_the_process_at_once
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn acceptance_shell_013_only_leases_can_be_the_lock() {
 }
 
 #[test]
-fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_process_says_what_is_missing() {
+fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_error_names_what_is_missing() {
     fails(&["--secure-port=0"], &["--kubeconfig", "--master", "in-cluster"]).unwrap();
     let missing = "--kubeconfig=/nowhere/to/be/found";
     fails(&["--secure-port=0", missing], &["/nowhere/to/be/found"]).unwrap();
 }
 
-async fn acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works(on: On) {
+async fn acceptance_shell_016_without_port_nothing_listens_and_the_manager_works(on: On) {
     let Some(plane) = on.server("--secure-port=0", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let manager = Launch::new(&plane, Flavour::Ours).unwrap().flag("secure-port", "0").start().unwrap();
@@ -134,7 +134,7 @@ fn listening(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
     Ok(ports)
 }
 
-async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not(on: On) {
+async fn acceptance_shell_017_033_standby_serves_with_generated_certificate_and_writes_nothing(on: On) {
     let Some(plane) = on.audited("a standby").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -179,7 +179,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
     }
 }
 
-async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership(on: On) {
+async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_leadership(on: On) {
     let Some(plane) = on.audited("--controller-start-interval").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -203,7 +203,7 @@ async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_interv
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_certificate_is_identity_enough() {
+async fn client_certificate_is_sufficient_identity() {
     let Some(assets) = assets_or_skip("a client certificate") else { return };
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -229,7 +229,7 @@ async fn a_client_certificate_is_identity_enough() {
     assert!(refusals.is_empty(), "{refusals:?}");
 }
 
-async fn a_second_signal_ends_the_process_at_once(on: On) {
+async fn second_signal_ends_the_process_at_once(on: On) {
     let Some(plane) = on.audited("a second signal").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_process_is_alive_within_fifty_milliseconds() {
+async fn process_is_live_within_fifty_milliseconds() {
     let Some(assets) = assets_or_skip("the time from exec to /livez") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let clock = Clock::system();
@@ -278,7 +278,7 @@ async fn the_process_is_alive_within_fifty_milliseconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_leader_is_small() {
+async fn idle_leader_uses_little_memory() {
     let Some(assets) = assets_or_skip("the size of an idle leader") else { return };
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let mut manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
@@ -290,5 +290,5 @@ async fn an_idle_leader_is_small() {
         anyhow::ensure!(usage.resident_kib <= 15 * 1024 && usage.anonymous_kib <= 4 * 1024, "{usage:?}");
         Ok(Some(usage))
     });
-    say(&format!("an idle leader: {:?}", small.await.unwrap()));
+    report(&format!("an idle leader: {:?}", small.await.unwrap()));
 }

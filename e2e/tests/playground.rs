@@ -223,7 +223,7 @@ async fn until_done_exits_with_zero_and_shows_every_sample() {
     }
     let first = output.lines().find(|it| it.ends_with("(done)")).unwrap();
     let seconds: f64 = first.split_whitespace().next().unwrap().parse().unwrap();
-    e2e::say(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
+    e2e::report(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
     assert!(output.contains("$ kubectl delete namespace playground-deleted"), "{output}");
     assert!(output.contains("finalizers remaining"), "the conditions are shown:\n{output}");
     for words in [

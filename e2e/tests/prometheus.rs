@@ -66,7 +66,7 @@ async fn work(admin: &Rest, number: &mut u32) {
 /// Lets the server answer one request for each path with this code.
 async fn answer_once(gateway: &Gateway, code: StatusCode) {
     let before = gateway.refused();
-    gateway.answer_next(1, code);
+    gateway.refuse_next_with(1, code);
     let refused = async || Ok((gateway.refused() > before).then_some(()));
     eventually("a refused request", SOON, refused).await.unwrap();
 }
@@ -78,7 +78,7 @@ async fn page(manager: &Manager, path: &str, user: Value) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin_asks_for() {
+async fn real_prometheus_scrapes_as_service_account_and_has_all_series_of_the_mixin() {
     let scenario = "the mixin's dashboard and alerts";
     let Some(programs) = prometheus_or_skip(scenario) else { return };
     let Some(server) = On::Real.server(scenario, Options::default()).await.unwrap() else { return };
@@ -122,7 +122,7 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
     for code in [StatusCode::FOUND, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         answer_once(&gateway, code).await;
     }
-    gateway.answer_next(0, StatusCode::OK);
+    gateway.refuse_next_with(0, StatusCode::OK);
     for (title, query) in panels() {
         eventually(title, SOON, async || {
             let values = prometheus.query(query).await?;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::Clock;
-use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Site, Usage, eventually, say};
+use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Site, Usage, eventually, report};
 use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -27,9 +27,9 @@ const SOON: Duration = Duration::from_secs(60);
 const OPEN: &str = "/healthz,/readyz,/livez";
 
 on_both_servers! {
-    acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart
-    a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
-    a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
+    acceptance_shell_018_renewed_certificate_is_served_without_restart
+    many_connections_do_not_stop_leader_or_probes_and_memory_is_bounded
+    many_unread_responses_do_not_stop_leader_or_probes_and_memory_is_bounded
 }
 
 /// These need a server that checks tokens and rights.
@@ -42,7 +42,7 @@ mod deciding {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn acceptance_shell_021_without_an_authorizer_only_masters_see_more_than_probes() {
+    async fn acceptance_shell_021_without_authorizer_only_system_masters_get_more_than_probes() {
         super::acceptance_shell_021(On::Real).await;
     }
 }
@@ -200,7 +200,7 @@ impl Clients {
     }
 }
 
-async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(on: On) {
+async fn acceptance_shell_018_renewed_certificate_is_served_without_restart(on: On) {
     let Some(plane) = on.server("a renewed serving certificate", Options::default()).await.unwrap() else { return };
     let (certificate, key) = (plane.folder().join("serving.crt"), plane.folder().join("serving.key"));
     let write = || {
@@ -229,7 +229,7 @@ async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(
     assert!(manager.status().unwrap().is_none(), "it still runs");
 }
 
-async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
+async fn many_connections_do_not_stop_leader_or_probes_and_memory_is_bounded(on: On) {
     flooded(on, "a flood of connections", |port| {
         let held = Duration::from_secs(20);
         let mut flood = JoinSet::new();
@@ -264,7 +264,7 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
     .await;
 }
 
-async fn a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
+async fn many_unread_responses_do_not_stop_leader_or_probes_and_memory_is_bounded(on: On) {
     flooded(on, "a flood that reads no answer", |port| {
         let held = Duration::from_secs(5);
         let mut flood = JoinSet::new();
@@ -311,7 +311,7 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let grown = Usage::of(manager.pid()).unwrap().peak_kib.saturating_sub(usage.resident_kib);
-    say(&format!("{what}, 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
+    report(&format!("{what}, 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
     assert!(grown < 64 << 10, "{grown} KiB");
     flood.shutdown().await;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{AuditEvent, eventually, namespaces, objects, say};
+use e2e::{AuditEvent, eventually, namespaces, objects, report};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 on_both_servers! {
-    two_hundred_definitions_come_and_go_while_objects_are_collected
-    acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice
+    objects_are_collected_while_two_hundred_definitions_are_added_and_removed
+    acceptance_gc_048_instances_and_dependents_of_deleted_definition_are_deleted_twice
 }
 
 const STORM: &str = "storm.e2e.mini-kcm.dev";
@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(12);
 /// The collector has discovered new kinds after this time.
 const REDISCOVERED: Duration = Duration::from_secs(100);
 
-async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On) {
+async fn objects_are_collected_while_two_hundred_definitions_are_added_and_removed(on: On) {
     let Some(setup) = Setup::new(on, "two hundred definitions come and go").await.unwrap() else { return };
     let name = "storm";
     namespaces::create(&setup.admin, name).await.unwrap();
@@ -52,7 +52,7 @@ async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On)
         }
         rounds += 1;
     }
-    say(&format!("{rounds} owners with their dependents were collected meanwhile"));
+    report(&format!("{rounds} owners with their dependents were collected meanwhile"));
     assert!(rounds > 0, "nothing was collected while {DEFINED} definitions came and went");
     setup.collects(name, "after").await.unwrap();
     if setup.is_ours() {
@@ -107,7 +107,7 @@ fn definition(number: usize) -> Value {
     })
 }
 
-async fn acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice(on: On) {
+async fn acceptance_gc_048_instances_and_dependents_of_deleted_definition_are_deleted_twice(on: On) {
     let Some(setup) = Setup::new(on, "a definition goes with its instances").await.unwrap() else { return };
     let (name, plural) = ("defined", "phoenixes");
     namespaces::create(&setup.admin, name).await.unwrap();

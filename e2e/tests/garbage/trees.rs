@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::Clock;
-use e2e::{Identity, Kubectl, Rest, eventually, graphs::Board, kubectl_or_skip, namespaces, objects};
+use e2e::{Identity, Kubectl, Rest, eventually, graphs::ObservedObjects, kubectl_or_skip, namespaces, objects};
 use fake_nodes::{Environment, Fleet};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use crate::{
 
 on_both_servers! {
     acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies
-    a_deployment_and_all_below_it_deleted_three_ways_by_kubectl
-    a_job_deleted_in_the_foreground_goes_after_its_pods
+    deployment_tree_is_deleted_with_each_policy_by_kubectl
+    job_deleted_in_the_foreground_is_removed_after_its_pods
 }
 
 async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on: On) {
@@ -97,7 +97,7 @@ async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
     paths
 }
 
-async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
+async fn deployment_tree_is_deleted_with_each_policy_by_kubectl(on: On) {
     let name = "kubectl delete --cascade";
     let Some(program) = kubectl_or_skip(name) else { return };
     let Some(setup) = Setup::new(on, name).await.unwrap() else { return };
@@ -135,7 +135,7 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
     }
 }
 
-async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
+async fn job_deleted_in_the_foreground_is_removed_after_its_pods(on: On) {
     let name = "a Job in the foreground, beside its controller";
     let Some((server, flavour)) = on.audited_manager(name).await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
@@ -143,7 +143,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     let environment = Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };
     let fleet = Fleet::start(fake_nodes::Options::with_nodes(2), environment);
     tokio::time::timeout(SOON, fleet.registered()).await.unwrap();
-    let board = Board::start(&admin, &scope.spawner());
+    let observed = ObservedObjects::start(&admin, &scope.spawner());
     let both = format!("{NAME},job-controller");
     let _manager = setup::launch(&server, flavour).unwrap().flag("controllers", &both).started().await.unwrap();
 
@@ -171,18 +171,18 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     gone(&admin, &format!("{jobs}/work")).await.unwrap();
     assert_eq!(admin.items(&pods).await.unwrap(), Vec::<Value>::new(), "the pods go first");
 
-    let ended = ends(&board, &job).await;
+    let ended = ends(&observed, &job).await;
     for pod in &running {
-        let before = ends(&board, pod).await;
+        let before = ends(&observed, pod).await;
         assert!(before < ended, "{} ended at {before}, the Job at {ended}", pod["metadata"]["name"]);
     }
 }
 
 /// The version of an object's deletion, which gives the order of deletions.
-async fn ends(board: &Board, object: &Value) -> u64 {
+async fn ends(observed: &ObservedObjects, object: &Value) -> u64 {
     let uid = object["metadata"]["uid"].as_str().unwrap();
     let ended = eventually("the watch to tell of the end", Duration::from_secs(10), async || {
-        Ok(board.find(uid).filter(|it| it.gone))
+        Ok(observed.find(uid).filter(|it| it.gone))
     });
     ended.await.unwrap().last["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }

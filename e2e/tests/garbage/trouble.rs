@@ -1,6 +1,6 @@
 //! A broken API blocks only the objects that depend on it.
 
-use e2e::{eventually, namespaces, objects, say};
+use e2e::{eventually, namespaces, objects, report};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -10,21 +10,21 @@ use crate::{
 };
 
 on_both_servers! {
-    acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing
+    acceptance_gc_044_unavailable_aggregated_api_stops_no_other_kind_and_its_dependents_stay
     acceptance_gc_024_deletions_before_the_start_are_completed
 }
 
 /// Only a real server calls conversion webhooks.
 mod converting {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind() {
-        super::acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
+    async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind() {
+        super::acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
     }
 }
 
 const ERRORS: &str = "garbagecollector_controller_resources_sync_error_total";
 
-async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing(on: On) {
+async fn acceptance_gc_044_unavailable_aggregated_api_stops_no_other_kind_and_its_dependents_stay(on: On) {
     let Some((server, flavour)) = on.audited_manager("a dead aggregated API beside the collector").await.unwrap()
     else {
         return;
@@ -67,7 +67,7 @@ fn tree(name: &str) -> Value {
     json!({ "apiVersion": "graphs.mini-kcm.dev/v1", "kind": "Tree", "metadata": { "name": name } })
 }
 
-async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on: On) {
+async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind(on: On) {
     let Some((server, flavour)) = on.audited_manager("a dead conversion webhook").await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let name = "beside-the-broken";
@@ -109,7 +109,7 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     let told = eventually("the failure to be counted", SOON, async || {
         Ok(setup.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
     });
-    say(&format!("{} failures to synchronise were counted", told.await.unwrap()));
+    report(&format!("{} failures to synchronise were counted", told.await.unwrap()));
     if setup.is_ours() {
         is_named(&setup).await;
     }

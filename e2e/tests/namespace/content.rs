@@ -12,16 +12,16 @@ use crate::{
 };
 
 on_both_servers! {
-    acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go
+    acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_with_finalizers_are_deleted
     acceptance_namespace_002_nothing_is_finalized_within_five_seconds
-    acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes
-    acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace
-    acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds
-    acceptance_namespace_025_a_namespace_that_comes_back_is_empty
-    acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too
+    acceptance_namespace_005_empty_namespace_gets_five_false_conditions_and_is_removed
+    acceptance_namespace_006_foreign_spec_finalizer_stays_and_blocks_the_namespace
+    acceptance_namespace_024_hundred_namespaces_are_gone_within_150_seconds
+    acceptance_namespace_025_recreated_namespace_is_empty
+    acceptance_namespace_027_custom_resource_defined_after_the_start_is_deleted_too
 }
 
-async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go(on: On) {
+async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_with_finalizers_are_deleted(on: On) {
     let Some(setup) = Setup::new(on, "two thousand objects").await.unwrap() else { return };
     let name = "crowded";
     let (path, definition) = objects::definition("crowds");
@@ -75,7 +75,7 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: O
     }
 }
 
-async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes(on: On) {
+async fn acceptance_namespace_005_empty_namespace_gets_five_false_conditions_and_is_removed(on: On) {
     let Some(setup) = Setup::new(on, "an empty namespace").await.unwrap() else { return };
     let name = "empty";
     setup.namespace(name, Vec::new()).await.unwrap();
@@ -102,7 +102,7 @@ async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_
     assert_eq!(last["status"]["phase"], "Terminating");
 }
 
-async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace(on: On) {
+async fn acceptance_namespace_006_foreign_spec_finalizer_stays_and_blocks_the_namespace(on: On) {
     let Some(setup) = Setup::new(on, "a foreign finalizer").await.unwrap() else { return };
     let name = "foreign";
     let foreign = "e2e.mini-kcm.dev/guard";
@@ -128,7 +128,7 @@ async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keep
     namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds(on: On) {
+async fn acceptance_namespace_024_hundred_namespaces_are_gone_within_150_seconds(on: On) {
     let Some(setup) = Setup::new(on, "a hundred namespaces").await.unwrap() else { return };
     let names: Vec<String> = (0..100).map(|it| format!("one-of-many-{it}")).collect();
     for name in &names {
@@ -149,7 +149,7 @@ async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_1
     .unwrap();
 }
 
-async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
+async fn acceptance_namespace_025_recreated_namespace_is_empty(on: On) {
     let Some(setup) = Setup::new(on, "a namespace comes back").await.unwrap() else { return };
     let name = "phoenix";
     let content = || vec![objects::pod(name, "p"), objects::service(name, "s"), objects::config_map(name, "c")];
@@ -172,7 +172,7 @@ async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
     namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too(on: On) {
+async fn acceptance_namespace_027_custom_resource_defined_after_the_start_is_deleted_too(on: On) {
     let Some(setup) = Setup::new(on, "a late definition").await.unwrap() else { return };
     let name = "late-definition";
     // A namespace is removed before the definition is created, so that the manager has cached discovery already.

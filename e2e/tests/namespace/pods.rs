@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{eventually, namespaces, objects, say};
+use e2e::{eventually, namespaces, objects, report};
 
 use crate::{
     setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Setup},
@@ -10,13 +10,13 @@ use crate::{
 };
 
 on_both_servers! {
-    acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile
+    acceptance_namespace_009_031_pods_are_deleted_first_and_conditions_show_the_remaining_pod
     acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod
-    acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods
-    acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is
+    acceptance_namespace_012_pod_past_its_grace_is_an_error_that_names_pods
+    acceptance_namespace_030_nothing_else_is_deleted_while_pods_cannot_be_deleted
 }
 
-async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile(on: On) {
+async fn acceptance_namespace_009_031_pods_are_deleted_first_and_conditions_show_the_remaining_pod(on: On) {
     let Some(setup) = Setup::new(on, "pods first").await.unwrap() else { return };
     let (name, finalizer) = ("pods-first", "e2e.mini-kcm.dev/hold");
     let (pods, pod) = objects::held_by(finalizer, objects::pod(name, "held"));
@@ -85,7 +85,7 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     namespaces::gone(&setup.admin, name, within).await.unwrap();
 }
 
-async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods(on: On) {
+async fn acceptance_namespace_012_pod_past_its_grace_is_an_error_that_names_pods(on: On) {
     let Some(setup) = Setup::new(on, "a pod beyond its grace").await.unwrap() else { return };
     let name = "overdue";
     let (pods, pod) = objects::scheduled_pod(name, "stuck", 1);
@@ -105,10 +105,10 @@ async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that
     namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(on: On) {
+async fn acceptance_namespace_030_nothing_else_is_deleted_while_pods_cannot_be_deleted(on: On) {
     let Some(setup) = Setup::new(on, "refused pods").await.unwrap() else { return };
     if !setup.is_ours() {
-        return say("upstream deletes other kinds when the pod step fails: not run with it");
+        return report("upstream deletes other kinds when the pod step fails: not run with it");
     }
     let name = "refused-pods";
     let (pods, pod) = objects::pod(name, "kept");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Audit, AuditEvent, Flavour, Identity, Launch, Manager, Rest, eventually, namespaces, objects, say};
+use e2e::{Audit, AuditEvent, Flavour, Identity, Launch, Manager, Rest, eventually, namespaces, objects, report};
 use tokio::sync::OnceCell;
 
 use crate::support::{On, Server};
@@ -45,10 +45,10 @@ impl Setup {
             anyhow::Ok(Some(Shared { server, manager }))
         };
         let Some(shared) = shared.get_or_try_init(start).await? else {
-            say(&format!("NOT RUN on the {on:?} server: {name}"));
+            report(&format!("NOT RUN on the {on:?} server: {name}"));
             return Ok(None);
         };
-        say(&format!("on the {on:?} server: {name}"));
+        report(&format!("on the {on:?} server: {name}"));
         let admin = shared.server.admin().await?;
         Ok(Some(Self { shared, admin }))
     }
@@ -95,7 +95,7 @@ pub(crate) fn flavour(server: &Server) -> Option<Flavour> {
     let flavour = Flavour::from_environment();
     let there = |it: &e2e::Assets| it.binary("kube-controller-manager").is_some();
     if flavour == Flavour::Go && !server.assets().is_ok_and(there) {
-        say("NOT RUN: no kube-controller-manager among the binaries");
+        report("NOT RUN: no kube-controller-manager among the binaries");
         return None;
     }
     Some(flavour)

@@ -10,13 +10,13 @@ use crate::{
 };
 
 on_both_servers! {
-    acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once
-    acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back
-    acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing
-    acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
+    acceptance_namespace_013_020_remaining_finalizer_is_reported_correctly_and_once
+    acceptance_namespace_019_021_refused_kind_stops_no_other_and_its_condition_becomes_false_again
+    acceptance_namespace_014_029_unavailable_aggregated_api_is_named_and_blocks_only_finalization
+    acceptance_namespace_026_restarted_manager_completes_the_deletion
 }
 
-async fn acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once(on: On) {
+async fn acceptance_namespace_013_020_remaining_finalizer_is_reported_correctly_and_once(on: On) {
     let Some(setup) = Setup::new(on, "a stuck finalizer").await.unwrap() else { return };
     let (name, finalizer) = ("stuck", "custom.io/finalizer");
     let (path, deployment) = objects::held_by(finalizer, objects::deployment(name, "held"));
@@ -55,7 +55,7 @@ async fn acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_an
     namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back(on: On) {
+async fn acceptance_namespace_019_021_refused_kind_stops_no_other_and_its_condition_becomes_false_again(on: On) {
     let Some(setup) = Setup::new(on, "a refused kind").await.unwrap() else { return };
     let name = "refused";
     let (secrets, secret) = objects::secret(name, "kept");
@@ -91,7 +91,7 @@ async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_co
     namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing(on: On) {
+async fn acceptance_namespace_014_029_unavailable_aggregated_api_is_named_and_blocks_only_finalization(on: On) {
     let Some(plane) = on.server("a dead aggregated API", Options::default()).await.unwrap() else { return };
     let Some(flavour) = flavour(&plane) else { return };
     let _manager = launch(&plane, flavour).unwrap().started().await.unwrap();
@@ -130,7 +130,7 @@ async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_o
     namespaces::gone(&admin, name, SOON).await.unwrap();
 }
 
-async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began(on: On) {
+async fn acceptance_namespace_026_restarted_manager_completes_the_deletion(on: On) {
     let Some(plane) = on.server("a restart", Options::default()).await.unwrap() else { return };
     let Some(flavour) = flavour(&plane) else { return };
     let admin = plane.admin().await.unwrap();

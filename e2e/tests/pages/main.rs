@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use e2e::{ControlPlane, Flavour, Launch, Manager, Options, assets_or_skip, eventually, namespaces, say};
+use e2e::{ControlPlane, Flavour, Launch, Manager, Options, assets_or_skip, eventually, namespaces, report};
 use http::Method;
 use serde_json::Value;
 
@@ -120,11 +120,11 @@ async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_023_028_045_what_differs_from_upstreams_pages_is_listed() {
+async fn acceptance_shell_023_028_045_differences_from_upstreams_pages_are_listed() {
     let scenario = "pages compared with kube-controller-manager's";
     let Some(assets) = assets_or_skip(scenario) else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        say(&format!("NOT RUN, there is no kube-controller-manager: {scenario}"));
+        report(&format!("NOT RUN, there is no kube-controller-manager: {scenario}"));
         return;
     }
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();

@@ -85,17 +85,17 @@ fn gc_sweep() {
 }
 
 #[test]
-fn acceptance_ttl_019_the_collector_takes_the_pods_of_an_expired_job_first() {
+fn acceptance_ttl_019_pods_of_expired_job_are_deleted_before_the_job() {
     sim::trace(&garbage::expired_job(), 0).unwrap();
 }
 
 #[test]
-fn acceptance_cronjob_053_the_collector_takes_what_a_cronjob_leaves() {
+fn acceptance_cronjob_053_jobs_and_pods_of_deleted_cronjob_are_deleted() {
     sim::trace(&garbage::deleted_cron_job(), 0).unwrap();
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace_byte_for_byte() {
+fn same_seed_gives_same_trace() {
     let mut all = Vec::new();
     for seed in 0..16 {
         let trace = sim::trace(&namespaces::random(), seed).unwrap();
@@ -115,7 +115,7 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
 }
 
 #[test]
-fn the_collector_repeats_itself_byte_for_byte() {
+fn same_seed_gives_same_trace_of_the_garbage_collector() {
     for seed in 0..4 {
         let trace = sim::trace(&garbage::random(), seed).unwrap();
         same(&trace, &sim::trace(&garbage::random(), seed).unwrap(), &format!("seed {seed}"));
@@ -123,7 +123,7 @@ fn the_collector_repeats_itself_byte_for_byte() {
 }
 
 #[test]
-fn the_same_place_of_a_sweep_gives_the_same_trace_byte_for_byte() {
+fn same_place_of_a_sweep_gives_same_trace() {
     for place in ["crash-after-request:60", "pause-at-request:60", "freeze-before-event:20", "restart-in-past:80/60"] {
         let [one, other] = [(); 2].map(|()| sim::trace_of(&namespaces::swept(), place).unwrap());
         assert!(one.iter().any(|line| line.contains("!!")), "{place} injects its fault");

@@ -60,7 +60,7 @@ const NEVER: fn() -> Value = || json!({ "restartPolicy": "Never" });
 const ON_FAILURE: fn() -> Value = || json!({ "restartPolicy": "OnFailure" });
 
 #[test]
-fn a_pod_follows_its_policy_and_script() {
+fn pod_follows_its_restart_policy_and_script() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], &'a [(f64, &'a str, &'a str)]);
     let two = json!({ "restartPolicy": "Never", "containers": [{ "name": "a" }, { "name": "b" }] });
     let rows: Vec<Row<'_>> = vec![
@@ -119,7 +119,7 @@ fn a_pod_follows_its_policy_and_script() {
 }
 
 #[test]
-fn init_containers_go_first_one_by_one() {
+fn init_containers_run_first_one_by_one() {
     let spec = |policy: &str| {
         json!({
             "restartPolicy": policy,
@@ -139,7 +139,7 @@ fn init_containers_go_first_one_by_one() {
 }
 
 #[test]
-fn a_sidecar_starts_before_the_others_and_ends_after_them() {
+fn sidecar_starts_before_the_others_and_ends_after_them() {
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [{ "name": "side", "restartPolicy": "Always" }, { "name": "init" }],
@@ -157,7 +157,7 @@ fn a_sidecar_starts_before_the_others_and_ends_after_them() {
 }
 
 #[test]
-fn a_deleted_pod_ends_within_its_grace() {
+fn deleted_pod_ends_within_its_grace() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], i64, &'a [(f64, &'a str)]);
     let rows: Vec<Row<'_>> = vec![
         ("ends at SIGTERM at once", json!({}), &[], 30, &[(10.0, "143")]),
@@ -215,7 +215,7 @@ fn pod_past_its_active_deadline_fails_regardless_of_its_containers() {
 }
 
 #[test]
-fn readiness_has_a_deadline_of_its_own() {
+fn readiness_has_its_own_deadline() {
     let slow = pod(json!({}), &[("ready-after", "3s")]);
     let mut sandbox = begin(&slow);
     assert_eq!(sandbox.next_deadline(at(0.0)), Some(at(3.0)));
@@ -227,7 +227,7 @@ fn readiness_has_a_deadline_of_its_own() {
 }
 
 #[test]
-fn a_late_observation_gives_the_same_state_as_frequent_ones() {
+fn late_observation_gives_same_state_as_frequent_ones() {
     let lines = [("run-for", "700ms"), ("crashes", "4"), ("backoff", "300ms"), ("start-after", "100ms")];
     let pod = pod(ON_FAILURE(), &lines);
     let (mut often, mut late) = (begin(&pod), begin(&pod));
@@ -240,7 +240,7 @@ fn a_late_observation_gives_the_same_state_as_frequent_ones() {
 }
 
 #[test]
-fn a_recovered_pod_continues_from_its_status() {
+fn recovered_pod_continues_from_its_status() {
     let mut pod = pod(ON_FAILURE(), &[("run-for", "10s"), ("crashes", "2")]);
     pod.status = serde_json::from_value(json!({
         "phase": "Running", "startTime": "2027-01-15T08:00:00Z",
@@ -256,7 +256,7 @@ fn a_recovered_pod_continues_from_its_status() {
 }
 
 #[test]
-fn a_recovered_pod_with_init_containers_continues_too() {
+fn recovered_pod_with_init_containers_continues_too() {
     let running = json!({ "running": { "startedAt": "2027-01-15T08:00:20Z" } });
     let over = |code: i32| {
         json!({ "terminated": { "exitCode": code, "startedAt": "2027-01-15T08:00:10Z",

@@ -37,7 +37,7 @@ fn condition(status: &Value, name: &str) -> (String, String) {
 }
 
 #[test]
-fn a_running_pod_has_the_status_that_a_kubelet_writes() {
+fn running_pod_has_the_status_of_a_kubelet() {
     let status = status_at(&pod("Always", &[]), 5);
     assert_eq!(status["phase"], "Running");
     assert_eq!(status["observedGeneration"], 3);

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_and_words_part_where_they_must() {
+    fn operators_and_words_are_separated() {
         assert_eq!(tokens("a===b"), ["a", "==", "=", "b"]);
         assert_eq!(tokens("!!a"), ["!", "!", "a"]);
         assert_eq!(tokens("k notin(a , b)"), ["k", "notin", "(", "a", ",", "b", ")"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn syntax_errors_have_the_messages_of_a_real_server() {
         let cases = [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("a,", "found '', expected: identifier after ','"),

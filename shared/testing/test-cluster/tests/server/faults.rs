@@ -72,7 +72,7 @@ async fn verdicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_watches_are_silent_and_continue_after_the_thaw() {
+async fn frozen_watches_are_silent_and_continue_when_unfrozen() {
     let server = Server::new();
     let from = server.cluster.version();
     let path = format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds=30");

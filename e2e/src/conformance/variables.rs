@@ -6,7 +6,7 @@ use super::path;
 
 /// The variables of a case.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct Variables {
     word: String,
     saved: BTreeMap<String, Saved>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Saved {
 /// The variables for namespaces, longer ones first, because one is a prefix of another.
 pub(super) const NAMESPACES: [&str; 3] = ["$ns3", "$ns2", "$ns"];
 
-impl Words {
+impl Variables {
     /// `word` is unique for this case.
     pub(super) fn new(word: &str) -> Self {
         Self { word: word.to_owned(), saved: BTreeMap::new() }
@@ -102,12 +102,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_names_parts_of_answers_and_long_texts() {
-        let mut words = Words::new("x1");
+    fn variables_are_names_parts_of_responses_and_long_texts() {
+        let mut variables = Variables::new("x1");
         let headers = http::HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("e"))]);
-        words.save("a", Saved { code: 201, headers, body: json!({ "m": { "v": "5" } }) });
-        let filled = words.fill("$ns $ns2 $id $i ${a.m.v} ${a.status-code} ${a.header.etag} ${x*3}", Some(7));
+        variables.save("a", Saved { code: 201, headers, body: json!({ "m": { "v": "5" } }) });
+        let filled = variables.fill("$ns $ns2 $id $i ${a.m.v} ${a.status-code} ${a.header.etag} ${x*3}", Some(7));
         assert_eq!(filled.as_deref(), Ok("conf-x1-1 conf-x1-2 x1 7 5 201 e xxx"));
-        assert_eq!(words.fill("${a.m.w}", None), Err("there is no a.m.w".to_owned()));
+        assert_eq!(variables.fill("${a.m.w}", None), Err("there is no a.m.w".to_owned()));
     }
 }

@@ -8,15 +8,15 @@ use serde_json::Value;
 /// The versions of one case. Other clients write to the same server, so only rules that hold in spite of that are
 /// checked.
 #[derive(Debug, Default)]
-pub(super) struct Order(BTreeSet<u64>);
+pub(super) struct VersionOrder(BTreeSet<u64>);
 
-impl Order {
-    pub(super) fn seen(&mut self, version: Option<u64>) {
+impl VersionOrder {
+    pub(super) fn record(&mut self, version: Option<u64>) {
         self.0.extend(version);
     }
 
     /// Checks a response: a list is not older than its items, and a written object is newer than all earlier versions.
-    pub(super) fn answered(&mut self, method: &str, body: &Value) -> anyhow::Result<()> {
+    pub(super) fn check_response(&mut self, method: &str, body: &Value) -> anyhow::Result<()> {
         let own = version(body);
         let items: Vec<u64> = body["items"].as_array().into_iter().flatten().filter_map(version).collect();
         if let (Some(own), Some(newest)) = (own, items.iter().max()) {
@@ -33,12 +33,12 @@ impl Order {
 
 /// The versions of one watch: after its initial objects they ascend.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ascending {
+pub(super) struct WatchVersions {
     initial: bool,
     highest: u64,
 }
 
-impl Ascending {
+impl WatchVersions {
     /// `path` is that of the request.
     pub(super) fn of(path: &str) -> Self {
         let query = path.split_once('?').map_or("", |(_, query)| query);
@@ -49,7 +49,7 @@ impl Ascending {
     }
 
     /// Checks an event and returns its version.
-    pub(super) fn event(&mut self, event: &Value) -> anyhow::Result<Option<u64>> {
+    pub(super) fn check_event(&mut self, event: &Value) -> anyhow::Result<Option<u64>> {
         let row = &event["object"]["rows"][0]["object"];
         let Some(version) = version(row).or_else(|| version(&event["object"])) else { return Ok(None) };
         let Self { initial, highest } = *self;
@@ -80,28 +80,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_newer_than_all_before_or_unchanged() {
-        let mut order = Order::default();
-        order.answered("POST", &object("5")).unwrap();
-        order.answered("PUT", &object("9")).unwrap();
-        order.answered("PATCH", &object("5")).unwrap();
-        order.answered("GET", &object("7")).unwrap();
-        order.answered("PUT", &object("8")).unwrap_err();
+    fn write_gets_a_newer_version_or_keeps_it() {
+        let mut order = VersionOrder::default();
+        order.check_response("POST", &object("5")).unwrap();
+        order.check_response("PUT", &object("9")).unwrap();
+        order.check_response("PATCH", &object("5")).unwrap();
+        order.check_response("GET", &object("7")).unwrap();
+        order.check_response("PUT", &object("8")).unwrap_err();
     }
 
     #[test]
-    fn a_list_is_as_new_as_its_items() {
+    fn list_is_not_older_than_its_items() {
         let list = |own: &str| json!({ "metadata": { "resourceVersion": own }, "items": [object("5"), object("4")] });
-        Order::default().answered("GET", &list("5")).unwrap();
-        Order::default().answered("GET", &list("4")).unwrap_err();
+        VersionOrder::default().check_response("GET", &list("5")).unwrap();
+        VersionOrder::default().check_response("GET", &list("4")).unwrap_err();
     }
 
     #[test]
-    fn a_watch_ascends_behind_its_initial_set() {
+    fn watch_versions_ascend_after_the_initial_set() {
         let event = |kind: &str, version: &str| json!({ "type": kind, "object": object(version) });
         let all = |path: &str, events: &[(&str, &str)]| {
-            let mut order = Ascending::of(path);
-            events.iter().all(|(kind, version)| order.event(&event(kind, version)).is_ok())
+            let mut order = WatchVersions::of(path);
+            events.iter().all(|(kind, version)| order.check_event(&event(kind, version)).is_ok())
         };
         let (added, bookmark) = ("ADDED", "BOOKMARK");
         assert!(all("/a?watch=1", &[(added, "7"), (added, "5"), (bookmark, "7"), (added, "8"), ("DELETED", "9")]));

@@ -12,7 +12,7 @@ use crate::Rest;
 
 /// One object in its last observed state.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ObservedObject {
     /// Its kind.
     pub kind: &'static Kind,
     /// The object. After a deletion that the watch showed, with the version of the deletion.
@@ -21,41 +21,41 @@ pub struct Seen {
     pub gone: bool,
 }
 
-/// All objects of all kinds observed so far, by uid. There is one watch for each kind, shared by all plays.
+/// All objects of all kinds observed so far, by uid. There is one watch for each kind, shared by all runs.
 #[derive(Debug)]
-pub struct Board {
-    seen: Mutex<BTreeMap<String, Seen>>,
-    news: watch::Sender<u64>,
+pub struct ObservedObjects {
+    seen: Mutex<BTreeMap<String, ObservedObject>>,
+    changes: watch::Sender<u64>,
 }
 
-impl Board {
+impl ObservedObjects {
     /// Starts the watches.
     #[must_use]
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
-        let board = Arc::new(Self { seen: Mutex::default(), news: watch::Sender::new(0) });
+        let observed = Arc::new(Self { seen: Mutex::default(), changes: watch::Sender::new(0) });
         for kind in Kind::ALL {
-            let (board, api) = (board.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
+            let (observed, api) = (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
             spawner.spawn("board", async move {
                 list_and_watch(api, move |change| match change {
-                    Change::All(objects) => board.all(kind, &objects),
-                    Change::Put(object) => board.put(kind, &object, false),
-                    Change::Gone(object) => board.put(kind, &object, true),
+                    Change::All(objects) => observed.on_list(kind, &objects),
+                    Change::Put(object) => observed.put(kind, &object, false),
+                    Change::Gone(object) => observed.put(kind, &object, true),
                 })
                 .await;
             });
         }
-        board
+        observed
     }
 
     /// Notifications about every change from now on.
     #[must_use]
-    pub fn listen(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The object with this uid, if it was ever observed.
     #[must_use]
-    pub fn find(&self, uid: &str) -> Option<Seen> {
+    pub fn find(&self, uid: &str) -> Option<ObservedObject> {
         self.seen.lock().get(uid).cloned()
     }
 
@@ -69,12 +69,12 @@ impl Board {
 
     fn put(&self, kind: &'static Kind, object: &DynamicObject, gone: bool) {
         let (Some(uid), Ok(last)) = (object.metadata.uid.clone(), serde_json::to_value(object)) else { return };
-        self.seen.lock().insert(uid, Seen { kind, last, gone });
-        self.news.send_modify(|it| *it = it.wrapping_add(1));
+        self.seen.lock().insert(uid, ObservedObject { kind, last, gone });
+        self.changes.send_modify(|it| *it = it.wrapping_add(1));
     }
 
     /// Marks all objects that are not in this list as deleted.
-    fn all(&self, kind: &'static Kind, objects: &[DynamicObject]) {
+    fn on_list(&self, kind: &'static Kind, objects: &[DynamicObject]) {
         for object in objects {
             self.put(kind, object, false);
         }
@@ -82,6 +82,6 @@ impl Board {
         for (uid, seen) in self.seen.lock().iter_mut().filter(|(_, it)| it.kind == kind) {
             seen.gone |= !there(uid);
         }
-        self.news.send_modify(|it| *it = it.wrapping_add(1));
+        self.changes.send_modify(|it| *it = it.wrapping_add(1));
     }
 }

@@ -1,7 +1,7 @@
 use std::{io::Write, time::Duration};
 
 /// Prints a line to the real stderr, which the test harness does not capture, so that it is always visible.
-pub fn say(line: &str) {
+pub fn report(line: &str) {
     // A closed stderr must not make a test fail.
     let _ = writeln!(std::io::stderr(), "E2E: {line}");
 }
@@ -32,7 +32,7 @@ impl Figures {
 
     /// Prints a summary.
     pub fn print(&self, what: &str) {
-        say(&format!("{what}: {} rounds, median {:?}, worst {:?}", self.0.len(), self.median(), self.worst()));
+        report(&format!("{what}: {} rounds, median {:?}, worst {:?}", self.0.len(), self.median(), self.worst()));
     }
 }
 

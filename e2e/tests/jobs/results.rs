@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use e2e::{
     Audit, AuditEvent, Flavour,
-    plays::differences,
-    say,
-    workloads::{Kind, Player, Stage, Workload, comparable},
+    script_files::differences,
+    report,
+    workloads::{Kind, ScriptRunner, RunContext, Workload, comparable},
 };
 use futures::future::join_all;
 use serde_json::Value;
 
 use crate::{
-    sets::{self, Set},
+    files::{self, File},
     setup::Setup,
     support::{On, Once},
 };
@@ -25,27 +25,27 @@ const SOON: Duration = Duration::from_secs(45);
 const OUT_OF_QUOTA: &str = "w-out-of-quota";
 
 /// The results of all workloads.
-pub(crate) struct Played {
+pub(crate) struct RunResults {
     /// For each workload that was run: the differences from the expected result.
     all: BTreeMap<String, Vec<String>>,
     /// Calls of controllers that the server refused as invalid, unauthorized or forbidden.
     pub(crate) refused: Vec<String>,
 }
 
-impl Played {
+impl RunResults {
     /// Runs all workloads, once per server. `None` if they cannot be run.
     pub(crate) async fn on(on: On) -> Option<&'static Self> {
-        static PLAYED: Once<Option<Played>> = Once::new();
-        PLAYED.on(on, async || play_all(on).await).await.unwrap().as_ref()
+        static RESULTS: Once<Option<RunResults>> = Once::new();
+        RESULTS.on(on, async || run_all(on).await).await.unwrap().as_ref()
     }
 
     /// Asserts that these workloads ended as recorded. Workloads that cannot be run were reported.
-    pub(crate) async fn shows(on: On, names: &[&str]) {
-        let Some(played) = Self::on(on).await else { return };
+    pub(crate) async fn assert_as_recorded(on: On, names: &[&str]) {
+        let Some(results) = Self::on(on).await else { return };
         for name in names {
-            match played.all.get(*name) {
+            match results.all.get(*name) {
                 Some(findings) => assert!(findings.is_empty(), "{name}:\n    {}", findings.join("\n    ")),
-                None => say(&format!("NOT PLAYED on the {on:?} server: {name}")),
+                None => report(&format!("NOT RUN on the {on:?} server: {name}")),
             }
         }
     }
@@ -58,43 +58,43 @@ impl Played {
 }
 
 /// One workload with its expected result.
-struct Part<'a> {
+struct ScriptRun<'a> {
     name: &'a str,
     workload: &'a Workload,
     expected: Option<&'a Value>,
 }
 
-impl Part<'_> {
-    fn left(&self, player: &Player<'_>, stage: &Stage) -> Value {
+impl ScriptRun<'_> {
+    fn result(&self, runner: &ScriptRunner<'_>, context: &RunContext) -> Value {
         let kind = if self.workload.object["kind"] == "CronJob" { Kind::CronJob } else { Kind::Job };
-        comparable(player.folder(), kind, self.name, stage.zero, &self.workload.leave_out)
+        comparable(runner.objects(), kind, self.name, context.zero, &self.workload.leave_out)
     }
 
     /// Runs it and returns the result, which is the expected one if that is reached in time.
-    async fn play(&self, player: &Player<'_>, stage: &Stage, record: bool) -> anyhow::Result<Value> {
-        player.play().await?;
-        let mut news = player.folder().listen();
-        let deadline = stage.clock.now() + SOON;
+    async fn run(&self, runner: &ScriptRunner<'_>, context: &RunContext, record: bool) -> anyhow::Result<Value> {
+        runner.run_script().await?;
+        let mut changes = runner.objects().subscribe();
+        let deadline = context.clock.now() + SOON;
         loop {
-            let left = self.left(player, stage);
-            let reached = !record && self.expected == Some(&left);
-            let within = if record { stage.clock.now() + QUIET } else { deadline };
-            if reached || tokio::time::timeout_at(within, news.changed()).await.is_err() {
-                return Ok(left);
+            let result = self.result(runner, context);
+            let reached = !record && self.expected == Some(&result);
+            let within = if record { context.clock.now() + QUIET } else { deadline };
+            if reached || tokio::time::timeout_at(within, changes.changed()).await.is_err() {
+                return Ok(result);
             }
         }
     }
 }
 
-async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
+async fn run_all(on: On) -> anyhow::Result<Option<RunResults>> {
     let Some((server, flavour)) = on.audited_manager("Jobs and CronJobs by script").await? else { return Ok(None) };
     let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
-    let mut sets = sets::all()?;
+    let mut files = files::all()?;
     let setup = Setup::open(server, flavour).await?;
-    let (all, results) = play_sets(&sets, &setup, on, flavour, record).await;
+    let (all, results) = run_files(&files, &setup, on, flavour, record).await;
     if record {
-        for set in &mut sets {
-            set.record(&results, flavour)?;
+        for file in &mut files {
+            file.record(&results, flavour)?;
         }
     }
     if all.values().any(|it| !it.is_empty()) {
@@ -102,52 +102,52 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     }
     // In two of them the server refuses upstream's own status.
     let refused = if flavour == Flavour::Ours { refused(setup.server.audit())? } else { Vec::new() };
-    Ok(Some(Played { all, refused }))
+    Ok(Some(RunResults { all, refused }))
 }
 
 type Results = (BTreeMap<String, Vec<String>>, Vec<(String, Value)>);
 
-async fn play_sets(sets: &[Set], setup: &Setup, on: On, flavour: Flavour, record: bool) -> Results {
-    let stage = &setup.stage;
-    let begun = stage.clock.now();
-    let all = sets.iter().flat_map(|set| set.topic.workloads.iter().map(move |it| (set, it)));
-    let parts = all
-        .filter(|(_, (name, workload))| plays(setup, on, name, workload))
-        .map(|(set, (name, workload))| Part { name, workload, expected: set.expected(name, flavour) });
-    let parts: Vec<Part<'_>> = parts.collect();
-    let players: Vec<Player<'_>> = parts.iter().map(|it| Player::new(stage, it.name, it.workload)).collect();
-    let acts = parts.iter().zip(&players).map(|(part, player)| part.play(player, stage, record));
-    let left = join_all(acts).await;
-    let took = stage.clock.now().saturating_duration_since(begun);
-    say(&format!("{} workloads in {took:.1?} on the {on:?} server", parts.len()));
+async fn run_files(files: &[File], setup: &Setup, on: On, flavour: Flavour, record: bool) -> Results {
+    let context = &setup.context;
+    let begun = context.clock.now();
+    let all = files.iter().flat_map(|file| file.topic.workloads.iter().map(move |it| (file, it)));
+    let script_runs = all
+        .filter(|(_, (name, workload))| is_runnable(setup, on, name, workload))
+        .map(|(file, (name, workload))| ScriptRun { name, workload, expected: file.expected(name, flavour) });
+    let script_runs: Vec<ScriptRun<'_>> = script_runs.collect();
+    let runners: Vec<ScriptRunner<'_>> = script_runs.iter().map(|it| ScriptRunner::new(context, it.name, it.workload)).collect();
+    let runs = script_runs.iter().zip(&runners).map(|(script_run, runner)| script_run.run(runner, context, record));
+    let result = join_all(runs).await;
+    let took = context.clock.now().saturating_duration_since(begun);
+    report(&format!("{} workloads in {took:.1?} on the {on:?} server", script_runs.len()));
 
     let (mut found, mut results) = (BTreeMap::new(), Vec::new());
-    for ((part, player), left) in parts.iter().zip(&players).zip(left) {
+    for ((script_run, runner), result) in script_runs.iter().zip(&runners).zip(result) {
         // Nothing has changed while the others were run.
-        let last = part.left(player, stage);
-        let told = match (left, part.expected) {
+        let last = script_run.result(runner, context);
+        let lines = match (result, script_run.expected) {
             (Err(err), _) => vec![format!("{err:#}")],
-            (Ok(left), _) if record => {
-                let changed = differences(&left, &last);
-                results.push((part.name.to_owned(), last));
+            (Ok(result), _) if record => {
+                let changed = differences(&result, &last);
+                results.push((script_run.name.to_owned(), last));
                 changed
             }
             (Ok(_), Some(expected)) => differences(expected, &last),
             (Ok(_), None) => vec!["nothing is recorded".to_owned()],
         };
-        found.insert(part.name.to_owned(), told);
+        found.insert(script_run.name.to_owned(), lines);
     }
     (found, results)
 }
 
-fn plays(setup: &Setup, on: On, name: &str, workload: &Workload) -> bool {
+fn is_runnable(setup: &Setup, on: On, name: &str, workload: &Workload) -> bool {
     if !name.contains(&std::env::var("WORKLOADS").unwrap_or_default()) {
         return false;
     }
     let no_collector = (workload.collector && !setup.collector).then_some("no garbage collector");
     let missing = no_collector.or(workload.real.as_deref().filter(|_| on == On::Embedded));
     if let Some(why) = missing {
-        say(&format!("NOT PLAYED on the {on:?} server: {name}: {why}"));
+        report(&format!("NOT RUN on the {on:?} server: {name}: {why}"));
     }
     missing.is_none()
 }

@@ -8,14 +8,14 @@ use tasks::Scope;
 use tokio_util::sync::CancellationToken;
 
 /// The manager's informers without a manager, in this process. Dropping it simulates a crash.
-pub struct View {
+pub struct StandaloneInformers {
     /// The registry: an informer starts at its first use.
     pub informers: Informers,
     metrics: Metrics,
     _scope: Scope,
 }
 
-impl View {
+impl StandaloneInformers {
     /// Creates the informers for the cluster of a kubeconfig. No request is sent before the first informer is used.
     ///
     /// # Errors

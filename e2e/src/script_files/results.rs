@@ -6,11 +6,11 @@ use std::{
 use anyhow::Context;
 use serde_json::Value;
 
-/// The results of the plays of a file, by name.
+/// The results of the runs of a file, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Recorded(pub BTreeMap<String, Value>);
+pub struct RecordedResults(pub BTreeMap<String, Value>);
 
-impl Recorded {
+impl RecordedResults {
     /// Reads a file. A missing file has no results.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ fn compare(path: &str, want: &Value, have: &Value, found: &mut Vec<String>) {
         (Value::Array(wants), Value::Array(haves)) => {
             let before = found.len();
             let missing = wants.iter().filter(|it| !haves.contains(it));
-            found.extend(missing.map(|it| format!("{path}: not there: {it}")));
+            found.extend(missing.map(|it| format!("{path}: missing: {it}")));
             let extra = haves.iter().filter(|it| !wants.contains(it));
             found.extend(extra.map(|it| format!("{path}: not recorded: {it}")));
             if found.len() == before {
@@ -75,16 +75,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_by_their_path() {
+    fn differences_are_reported_by_path() {
         let want = json!({ "status": { "active": 1 }, "events": [{ "a": 1 }, { "b": 1 }] });
         let have = json!({ "status": { "active": 2 }, "events": [{ "a": 1 }, { "c": 1 }], "more": true });
-        let told = [
-            r#".events: not there: {"b":1}"#,
+        let words = [
+            r#".events: missing: {"b":1}"#,
             r#".events: not recorded: {"c":1}"#,
             ".more: recorded null, now true",
             ".status.active: recorded 1, now 2",
         ];
-        assert_eq!(differences(&want, &have), told);
+        assert_eq!(differences(&want, &have), words);
         assert_eq!(differences(&want, &want), [] as [&str; 0]);
     }
 }

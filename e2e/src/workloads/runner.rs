@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    board::{Board, Folder, Kind},
+    observed_objects::{ObservedObjects, NamespaceObjects, Kind},
     kubelet::{self, choose, has_ended, is_bound, is_deleting, is_tracked, name},
     script::{EditPod, Run, Step, Until, Which, Workload},
     times::Zero,
@@ -20,50 +20,50 @@ use super::{
 use crate::{Rest, namespaces};
 
 /// Longer than a back-off after two failures.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json";
 
-/// What all plays share.
+/// What all runs share.
 #[derive(Clone)]
-pub struct Stage {
+pub struct RunContext {
     /// The client that acts as user, scheduler and kubelet.
     pub admin: Rest,
     /// The observed objects.
-    pub board: Arc<Board>,
+    pub observed: Arc<ObservedObjects>,
     /// The names of the fake nodes.
     pub nodes: Vec<String>,
     /// The clock.
     pub clock: Clock,
-    /// The minute in which the plays began.
+    /// The minute in which the runs began.
     pub zero: Zero,
     /// Our manager runs, and not upstream's.
     pub ours: bool,
 }
 
 /// Runs one workload in a namespace of its own.
-pub struct Player<'a> {
-    stage: &'a Stage,
+pub struct ScriptRunner<'a> {
+    context: &'a RunContext,
     /// Also the name of the object.
     name: String,
     namespace: String,
     workload: &'a Workload,
-    folder: Arc<Folder>,
+    objects: Arc<NamespaceObjects>,
 }
 
-impl<'a> Player<'a> {
+impl<'a> ScriptRunner<'a> {
     /// Does not start yet.
     #[must_use]
-    pub fn new(stage: &'a Stage, name: &str, workload: &'a Workload) -> Self {
+    pub fn new(context: &'a RunContext, name: &str, workload: &'a Workload) -> Self {
         let namespace = format!("w-{}", name.replace('.', "-"));
-        let folder = stage.board.folder(&namespace);
-        Self { stage, name: name.to_owned(), namespace, workload, folder }
+        let objects = context.observed.in_namespace(&namespace);
+        Self { context, name: name.to_owned(), namespace, workload, objects }
     }
 
     /// The observed objects of its namespace.
     #[must_use]
-    pub fn folder(&self) -> &Arc<Folder> {
-        &self.folder
+    pub fn objects(&self) -> &Arc<NamespaceObjects> {
+        &self.objects
     }
 
     /// Its namespace.
@@ -76,7 +76,7 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// If an expected state is not reached; the message names the step.
-    pub async fn play(&self) -> anyhow::Result<()> {
+    pub async fn run_script(&self) -> anyhow::Result<()> {
         self.begin().await?;
         for (number, step) in self.workload.steps.iter().enumerate() {
             self.step(step).await.with_context(|| format!("{}: step {}: {step:?}", self.name, number + 1))?;
@@ -89,7 +89,7 @@ impl<'a> Player<'a> {
     /// # Errors
     /// If the server refuses.
     pub async fn begin(&self) -> anyhow::Result<()> {
-        namespaces::create(&self.stage.admin, &self.namespace).await?;
+        namespaces::create(&self.context.admin, &self.namespace).await?;
         for object in &self.workload.before {
             self.create(object).await?;
         }
@@ -104,19 +104,19 @@ impl<'a> Player<'a> {
 
     /// `$uid` is the uid of the workload's own object. An owner with the uid `there` is looked up by its kind and name.
     async fn create(&self, object: &Value) -> anyhow::Result<()> {
-        let mut object = self.stage.zero.fill(object);
+        let mut object = self.context.zero.fill(object);
         if object.to_string().contains("$uid") {
-            let own = self.when("the object", |folder| Ok(folder.find(self.kind(), &self.name))).await?;
+            let own = self.wait_for("the object", |objects| Ok(objects.find(self.kind(), &self.name))).await?;
             let uid = own["metadata"]["uid"].as_str().unwrap_or_default();
             object = serde_json::from_str(&object.to_string().replace("$uid", uid))?;
         }
         for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
             if owner["uid"] == "there" {
                 let path = self.other(&format!("{}/{}", collection(owner)?.1, name_of(owner)));
-                owner["uid"] = self.stage.admin.get(&path).await?["metadata"]["uid"].clone();
+                owner["uid"] = self.context.admin.get(&path).await?["metadata"]["uid"].clone();
             }
         }
-        create(&self.stage.admin, &self.namespace, &object).await
+        create(&self.context.admin, &self.namespace, &object).await
     }
 
     fn kind(&self) -> Kind {
@@ -130,7 +130,7 @@ impl<'a> Player<'a> {
 
     fn other(&self, path: &str) -> String {
         let root = if path.starts_with("jobs/") { "/apis/batch/v1" } else { "/api/v1" };
-        let path = self.stage.zero.fill_text(path);
+        let path = self.context.zero.fill_text(path);
         format!("{root}/namespaces/{}/{path}", self.namespace)
     }
 
@@ -143,23 +143,23 @@ impl<'a> Player<'a> {
     /// # Errors
     /// If it fails, or a condition is not reached in time.
     pub async fn step(&self, step: &Step) -> anyhow::Result<()> {
-        let admin = &self.stage.admin;
+        let admin = &self.context.admin;
         match step {
             Step::Run(run) => self.run(run).await,
             Step::End(run) => self.end(run).await,
             Step::Mark(mark) => {
                 let which = Which { count: mark.count, index: mark.index, name: None, bound: None };
                 for pod in self.pods(&which, |it| !has_ended(it)).await? {
-                    self.write_status(&pod, &kubelet::marked(&mark.condition, self.stage.clock.wall())).await?;
+                    self.write_status(&pod, &kubelet::marked(&mark.condition, self.context.clock.wall())).await?;
                 }
                 Ok(())
             }
             Step::Until(until) => self.until(until).await,
-            Step::WithOurs(until) if self.stage.ours => self.until(until).await,
+            Step::WithOurs(until) if self.context.ours => self.until(until).await,
             Step::WithOurs(_) => Ok(()),
-            Step::Edit(patch) => admin.merge(&self.path(), &self.stage.zero.fill(patch)).await.map(drop),
+            Step::Edit(patch) => admin.merge(&self.path(), &self.context.zero.fill(patch)).await.map(drop),
             Step::Status(status) => {
-                let patch = json!({ "status": self.stage.zero.fill(status) });
+                let patch = json!({ "status": self.context.zero.fill(status) });
                 admin.merge(&format!("{}/status", self.path()), &patch).await.map(drop)
             }
             Step::Refused(patch) => {
@@ -196,7 +196,7 @@ impl<'a> Player<'a> {
 
     async fn delete(&self, path: &str, policy: &str) -> anyhow::Result<()> {
         let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy });
-        let answer = self.stage.admin.send(Method::DELETE, path, Some((JSON, &options))).await?;
+        let answer = self.context.admin.send(Method::DELETE, path, Some((JSON, &options))).await?;
         anyhow::ensure!((200..300).contains(&answer.code), "{} {}", answer.code, answer.text);
         Ok(())
     }
@@ -205,13 +205,13 @@ impl<'a> Player<'a> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let which = Which { count: run.count, index: run.index, name: None, bound: Some(false) };
         for pod in self.pods(&which, |it| !has_ended(it)).await? {
-            let nodes = &self.stage.nodes;
+            let nodes = &self.context.nodes;
             let node = nodes.get(NEXT.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1)).context("no nodes")?;
             let binding = kubelet::binding(&pod, run, node);
-            self.stage.admin.create(&format!("{}/binding", self.pod(&pod)), &binding).await?;
+            self.context.admin.create(&format!("{}/binding", self.pod(&pod)), &binding).await?;
             // Wait until the pod is observed as bound, so that it is not bound again.
-            self.when(&format!("{} to have a node", name(&pod)), |folder| {
-                let seen = folder.find(Kind::Pod, name(&pod));
+            self.wait_for(&format!("{} to have a node", name(&pod)), |objects| {
+                let seen = objects.find(Kind::Pod, name(&pod));
                 Ok(seen.is_none_or(|it| is_bound(&it)).then_some(()))
             })
             .await?;
@@ -223,9 +223,9 @@ impl<'a> Player<'a> {
         let which = Which { count: run.count, index: run.index, name: None, bound: Some(true) };
         let running = |it: &Value| it["status"]["phase"] == "Running";
         for pod in self.pods(&which, running).await? {
-            self.write_status(&pod, &kubelet::ended(&pod, run, self.stage.clock.wall())).await?;
-            self.when(&format!("{} to have ended", name(&pod)), |folder| {
-                let seen = folder.find(Kind::Pod, name(&pod));
+            self.write_status(&pod, &kubelet::ended(&pod, run, self.context.clock.wall())).await?;
+            self.wait_for(&format!("{} to have ended", name(&pod)), |objects| {
+                let seen = objects.find(Kind::Pod, name(&pod));
                 Ok(seen.is_none_or(|it| has_ended(&it)).then_some(()))
             })
             .await?;
@@ -235,15 +235,15 @@ impl<'a> Player<'a> {
 
     async fn write_status(&self, pod: &Value, patch: &Value) -> anyhow::Result<()> {
         let path = format!("{}/status", self.pod(pod));
-        let answer = self.stage.admin.send(Method::PATCH, &path, Some((STRATEGIC, patch))).await?;
+        let answer = self.context.admin.send(Method::PATCH, &path, Some((STRATEGIC, patch))).await?;
         anyhow::ensure!(answer.code == 200, "{} {}", answer.code, answer.text);
         Ok(())
     }
 
     /// Waits for pods.
     async fn pods(&self, which: &Which, fits: impl Fn(&Value) -> bool) -> anyhow::Result<Vec<Value>> {
-        self.when("such pods", |folder| {
-            let there = folder.there(Kind::Pod);
+        self.wait_for("such pods", |objects| {
+            let there = objects.existing(Kind::Pod);
             let shown = || there.iter().map(shown_pod).collect::<Vec<_>>().join(", ");
             let found = choose(there.clone(), which, &fits);
             anyhow::ensure!(found.is_some(), "there are {}", shown());
@@ -257,16 +257,16 @@ impl<'a> Player<'a> {
     /// # Errors
     /// If the time is over; the message has the present state.
     pub async fn until(&self, until: &Until) -> anyhow::Result<()> {
-        let status = until.status.as_ref().map(|it| self.stage.zero.fill(it));
-        let look = |folder: &Folder| {
-            let own = folder.find(self.kind(), &self.name);
-            self.check(until, status.as_ref(), own.as_ref(), folder).map(Some)
+        let status = until.status.as_ref().map(|it| self.context.zero.fill(it));
+        let look = |objects: &NamespaceObjects| {
+            let own = objects.find(self.kind(), &self.name);
+            self.check(until, status.as_ref(), own.as_ref(), objects).map(Some)
         };
-        self.when("that", look).await
+        self.wait_for("that", look).await
     }
 
-    fn check(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, folder: &Folder) -> anyhow::Result<()> {
-        let pods = folder.there(Kind::Pod);
+    fn check(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, objects: &NamespaceObjects) -> anyhow::Result<()> {
+        let pods = objects.existing(Kind::Pod);
         let shown = || pods.iter().map(shown_pod).collect::<Vec<_>>().join(", ");
         if until.gone {
             anyhow::ensure!(own.is_none(), "it is there: {}", own.unwrap_or(&Value::Null)["metadata"]);
@@ -297,32 +297,32 @@ impl<'a> Player<'a> {
         count(until.pods, "pods", pods.len())?;
         count(until.tracked, "with the finalizer", pods.iter().filter(|it| is_tracked(it)).count())?;
         let is_job = |it: &Value| it["metadata"]["name"] != self.name || self.kind() != Kind::Job;
-        count(until.jobs, "Jobs", folder.there(Kind::Job).iter().filter(|it| is_job(it)).count())?;
-        let seen = folder.seen();
+        count(until.jobs, "Jobs", objects.existing(Kind::Job).iter().filter(|it| is_job(it)).count())?;
+        let seen = objects.seen();
         let finished = seen.iter().filter(|it| it.kind == Kind::Job);
         let finished = finished.filter(|it| is_true(&it.last, "Complete") || is_true(&it.last, "Failed")).count();
         count(until.finished_jobs, "finished Jobs", finished)?;
         if let Some(reason) = &until.event {
-            let told = folder.there(Kind::Event).iter().any(|it| it["reason"] == **reason);
+            let told = objects.existing(Kind::Event).iter().any(|it| it["reason"] == **reason);
             anyhow::ensure!(told, "no event {reason}");
         }
         Ok(())
     }
 
     /// Waits for a result, checking at each change.
-    async fn when<T>(&self, what: &str, look: impl Fn(&Folder) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-        let deadline = self.stage.clock.now() + PATIENCE;
-        let mut news = self.folder.listen();
+    async fn wait_for<T>(&self, what: &str, look: impl Fn(&NamespaceObjects) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+        let deadline = self.context.clock.now() + TIME_LIMIT;
+        let mut changes = self.objects.subscribe();
         loop {
-            let seen = match look(&self.folder) {
+            let seen = match look(&self.objects) {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => "not yet".to_owned(),
                 Err(err) => format!("{err:#}"),
             };
-            match tokio::time::timeout_at(deadline, news.changed()).await {
+            match tokio::time::timeout_at(deadline, changes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => bail!("the watches have ended"),
-                Err(_) => bail!("waited {PATIENCE:?} for {what}: {seen}"),
+                Err(_) => bail!("waited {TIME_LIMIT:?} for {what}: {seen}"),
             }
         }
     }
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_found_and_missing_numbers_are_zero() {
+    fn part_is_found_and_missing_numbers_are_zero() {
         let whole = json!({ "active": 1, "uncounted": { "failed": ["a"] } });
         assert!(contains(&whole, &json!({ "active": 1, "failed": 0, "uncounted": { "failed": ["a"] } })));
         assert!(!contains(&whole, &json!({ "active": 0 })));

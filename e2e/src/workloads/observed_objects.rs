@@ -41,7 +41,7 @@ impl Kind {
 
 /// One object, in its first and in its last observed state.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct ObservedObject {
     pub(super) kind: Kind,
     uid: String,
     pub(super) first: Value,
@@ -49,68 +49,68 @@ pub(super) struct Seen {
     pub(super) gone: bool,
 }
 
-/// All observed pods, Jobs, CronJobs and events, by namespace. There is one watch for each kind, shared by all plays.
+/// All observed pods, Jobs, CronJobs and events, by namespace. There is one watch for each kind, shared by all runs.
 #[derive(Debug, Default)]
-pub struct Board {
-    folders: Mutex<BTreeMap<String, Arc<Folder>>>,
+pub struct ObservedObjects {
+    namespaces: Mutex<BTreeMap<String, Arc<NamespaceObjects>>>,
 }
 
 /// The observed objects of one namespace, in the order of their appearance.
 #[derive(Debug)]
-pub struct Folder {
-    seen: Mutex<Vec<Seen>>,
-    news: watch::Sender<u64>,
+pub struct NamespaceObjects {
+    seen: Mutex<Vec<ObservedObject>>,
+    changes: watch::Sender<u64>,
 }
 
-impl Board {
+impl ObservedObjects {
     /// Starts the watches.
     #[must_use]
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
-        let board = Arc::new(Self::default());
+        let observed = Arc::new(Self::default());
         for kind in Kind::ALL {
-            let (board, api) = (board.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
-            spawner.spawn("board", look(api, kind, board));
+            let (observed, api) = (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
+            spawner.spawn("observed-objects", list_and_watch_kind(api, kind, observed));
         }
-        board
+        observed
     }
 
     /// The observed objects of a namespace.
     #[must_use]
-    pub fn folder(&self, namespace: &str) -> Arc<Folder> {
-        let mut folders = self.folders.lock();
-        folders.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Folder::new())).clone()
+    pub fn in_namespace(&self, namespace: &str) -> Arc<NamespaceObjects> {
+        let mut namespaces = self.namespaces.lock();
+        namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(NamespaceObjects::new())).clone()
     }
 
     fn put(&self, kind: Kind, object: &DynamicObject, gone: bool) {
         let Ok(value) = serde_json::to_value(object) else { return };
-        self.folder(object.metadata.namespace.as_deref().unwrap_or_default()).put(kind, value, gone);
+        self.in_namespace(object.metadata.namespace.as_deref().unwrap_or_default()).put(kind, value, gone);
     }
 
     /// Marks all objects that are not in this list as deleted.
-    fn all(&self, kind: Kind, objects: &[DynamicObject]) {
+    fn on_list(&self, kind: Kind, objects: &[DynamicObject]) {
         for object in objects {
             self.put(kind, object, false);
         }
-        let there: Vec<&str> = objects.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
-        let folders: Vec<Arc<Folder>> = self.folders.lock().values().cloned().collect();
-        for folder in folders {
-            folder.retain(kind, &there);
+        let existing: Vec<&str> = objects.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
+        let namespaces: Vec<Arc<NamespaceObjects>> = self.namespaces.lock().values().cloned().collect();
+        for objects in namespaces {
+            objects.mark_missing_gone(kind, &existing);
         }
     }
 }
 
-async fn look(api: Api<DynamicObject>, kind: Kind, board: Arc<Board>) {
+async fn list_and_watch_kind(api: Api<DynamicObject>, kind: Kind, observed: Arc<ObservedObjects>) {
     list_and_watch(api, move |change| match change {
-        Change::All(objects) => board.all(kind, &objects),
-        Change::Put(object) => board.put(kind, &object, false),
-        Change::Gone(object) => board.put(kind, &object, true),
+        Change::All(objects) => observed.on_list(kind, &objects),
+        Change::Put(object) => observed.put(kind, &object, false),
+        Change::Gone(object) => observed.put(kind, &object, true),
     })
     .await;
 }
 
-impl Folder {
+impl NamespaceObjects {
     fn new() -> Self {
-        Self { seen: Mutex::default(), news: watch::Sender::new(0) }
+        Self { seen: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     fn put(&self, kind: Kind, object: Value, gone: bool) {
@@ -121,33 +121,33 @@ impl Folder {
                 known.last = object;
                 known.gone = gone;
             }
-            None => seen.push(Seen { kind, uid, first: object.clone(), last: object, gone }),
+            None => seen.push(ObservedObject { kind, uid, first: object.clone(), last: object, gone }),
         }
         drop(seen);
-        self.news.send_modify(|it| *it = it.wrapping_add(1));
+        self.changes.send_modify(|it| *it = it.wrapping_add(1));
     }
 
-    fn retain(&self, kind: Kind, there: &[&str]) {
+    fn mark_missing_gone(&self, kind: Kind, existing: &[&str]) {
         for seen in self.seen.lock().iter_mut().filter(|it| it.kind == kind) {
-            seen.gone |= !there.contains(&seen.uid.as_str());
+            seen.gone |= !existing.contains(&seen.uid.as_str());
         }
-        self.news.send_modify(|it| *it = it.wrapping_add(1));
+        self.changes.send_modify(|it| *it = it.wrapping_add(1));
     }
 
     /// Notifications about every change from now on.
     #[must_use]
-    pub fn listen(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// All objects observed so far.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<ObservedObject> {
         self.seen.lock().clone()
     }
 
     /// The existing objects of a kind, in their last observed state.
     #[must_use]
-    pub fn there(&self, kind: Kind) -> Vec<Value> {
+    pub fn existing(&self, kind: Kind) -> Vec<Value> {
         let seen = self.seen.lock();
         seen.iter().filter(|it| it.kind == kind && !it.gone).map(|it| it.last.clone()).collect()
     }
@@ -155,12 +155,12 @@ impl Folder {
     /// One object, if it exists.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str) -> Option<Value> {
-        self.there(kind).into_iter().find(|it| it["metadata"]["name"] == name)
+        self.existing(kind).into_iter().find(|it| it["metadata"]["name"] == name)
     }
 
     /// How many objects of a kind were observed so far.
     #[must_use]
-    pub fn ever(&self, kind: Kind) -> usize {
+    pub fn observed_count(&self, kind: Kind) -> usize {
         self.seen.lock().iter().filter(|it| it.kind == kind).count()
     }
 }
