@@ -160,7 +160,7 @@ pub fn free_port() -> anyhow::Result<u16> {
 }
 
 /// Waits until something accepts connections on a loopback port; `alive` is called meanwhile.
-pub(crate) async fn listening(
+pub(crate) async fn wait_until_listening(
     port: u16,
     within: Duration,
     mut alive: impl FnMut() -> anyhow::Result<()>,

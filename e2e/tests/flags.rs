@@ -17,7 +17,7 @@ use http::Method;
 use support::{On, on_both_servers};
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Flags and gates that some builds of kube-controller-manager have in addition to upstream's.
 const FOREIGN: &[&str] = &[
@@ -148,7 +148,7 @@ async fn acceptance_shell_047_manager_leads_with_the_argument_list_of_kubeadm(on
     }
     let manager = launch.started().await.unwrap();
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
-    eventually("the manager to lead", SOON, async || {
+    eventually("the manager to lead", TIME_LIMIT, async || {
         let holder = admin.find(lease).await?.and_then(|it| it["spec"]["holderIdentity"].as_str().map(str::to_owned));
         Ok(holder.filter(|it| !it.is_empty()))
     })

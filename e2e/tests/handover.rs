@@ -17,12 +17,12 @@ use fake_nodes::{Environment, Fleet, PREFIX};
 use serde_json::{Value, json};
 use tasks::Scope;
 
-const SOON: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "handed";
 const JOBS: [&str; 3] = ["plain", "indexed", "per-index"];
 const COMPLETIONS: usize = 24;
 /// The first manager is the upstream one; then they alternate.
-const TURNS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
+const LEADERS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
 
 fn template() -> Value {
     json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/main:1" }] } })
@@ -83,7 +83,7 @@ impl PodEnder {
     }
 
     /// Checks the counters, which must never decrease and never exceed the number of ended pods.
-    fn look(&mut self) -> anyhow::Result<u64> {
+    fn check_counters(&mut self) -> anyhow::Result<u64> {
         let mut all = 0;
         for job in self.objects.existing(Kind::Job) {
             let name = text(&job, "name").to_owned();
@@ -102,11 +102,11 @@ impl PodEnder {
     }
 
     /// Continues until this many pods are counted.
-    async fn until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
+    async fn run_until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
         let mut broken = None;
-        eventually(&format!("{wanted} counted pods"), SOON, async || {
+        eventually(&format!("{wanted} counted pods"), TIME_LIMIT, async || {
             self.bind().await?;
-            match self.look() {
+            match self.check_counters() {
                 Ok(counted) if counted >= wanted => Ok(Some(())),
                 Ok(counted) => anyhow::bail!("{counted}"),
                 Err(err) => {
@@ -135,7 +135,7 @@ fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
 async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
     let successor = launch(plane, flavour)?.started().await?;
     leader.signal(Signal::TERM)?;
-    leader.exit(SOON).await?;
+    leader.exit(TIME_LIMIT).await?;
     Ok(successor)
 }
 
@@ -167,9 +167,9 @@ async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_an
         counted: BTreeMap::new(),
     };
 
-    let mut leader = launch(&plane, TURNS[0]).unwrap().started().await.unwrap();
-    for (turn, flavour) in (1u64..).zip(&TURNS[1..]) {
-        ender.until_counted(turn * 15).await.unwrap();
+    let mut leader = launch(&plane, LEADERS[0]).unwrap().started().await.unwrap();
+    for (turn, flavour) in (1u64..).zip(&LEADERS[1..]) {
+        ender.run_until_counted(turn * 15).await.unwrap();
         let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
             // Pods still end while no manager counts them.
             ender.bind().await.unwrap();
@@ -178,9 +178,9 @@ async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_an
     }
     let (objects, clock) = (ender.objects.clone(), Clock::system());
     let begun = clock.now();
-    let done = eventually("the Jobs to be complete", SOON * 2, async || {
+    let done = eventually("the Jobs to be complete", TIME_LIMIT * 2, async || {
         ender.bind().await?;
-        ender.look()?;
+        ender.check_counters()?;
         let jobs = objects.existing(Kind::Job);
         let complete = |it: &Value| {
             let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -193,7 +193,7 @@ async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_an
     done.await.unwrap();
     report(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
 
-    ender.look().unwrap();
+    ender.check_counters().unwrap();
     for name in JOBS {
         let (well, failed) = ender.decided[name];
         assert_eq!(ender.counted[name], (well, failed), "{name}");

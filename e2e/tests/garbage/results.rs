@@ -25,7 +25,7 @@ use crate::{
 /// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(6);
 /// The time limit for the expected results.
-const SOON: Duration = Duration::from_secs(45);
+const TIME_LIMIT: Duration = Duration::from_secs(45);
 /// How many runs run at once; each has one or two namespaces.
 const AT_ONCE: usize = 24;
 
@@ -93,7 +93,7 @@ impl ScriptRun<'_> {
         self.runner.run_script().await?;
         let Some(expected) = self.expected else { return Ok(()) };
         let mut changes = context.observed.subscribe();
-        let deadline = context.clock.now() + SOON;
+        let deadline = context.clock.now() + TIME_LIMIT;
         loop {
             changes.borrow_and_update();
             let reached = self.runner.result() == *expected;
@@ -124,7 +124,7 @@ async fn run_all(on: On) -> anyhow::Result<Option<RunResults>> {
         setup.manager.show_log();
     }
     let mut audit = setup.server.audit();
-    let refused = audit.events()?.iter().filter(|it| it.is_controllers() && matches!(it.code(), 401 | 403));
+    let refused = audit.events()?.iter().filter(|it| it.is_by_controller() && matches!(it.code(), 401 | 403));
     let refused = refused.map(AuditEvent::summary).collect();
     Ok(Some(RunResults { all, left_out, refused }))
 }
@@ -174,7 +174,7 @@ async fn run_files(
 
 /// Waits until nothing has changed for a while, so that an object that must remain had time to be deleted wrongly.
 async fn wait_until_quiet(context: &RunContext) {
-    let deadline = context.clock.now() + SOON;
+    let deadline = context.clock.now() + TIME_LIMIT;
     let mut changes = context.observed.subscribe();
     while context.clock.now() < deadline {
         changes.borrow_and_update();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 
 use crate::{
-    setup::{self, NAME, SOON, Setup, gone, with_owner},
+    setup::{self, NAME, TIME_LIMIT, Setup, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 
@@ -39,7 +39,7 @@ async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on
         async move { setup::delete(&admin, &path, policies[it % 3]).await }
     });
     try_join_all(deletions).await.unwrap();
-    let left = eventually("the controllers and the pods of two thirds of them to go", SOON, async || {
+    let left = eventually("the controllers and the pods of two thirds of them to go", TIME_LIMIT, async || {
         let (controllers, pods) = (setup.admin.items(&controllers).await?, setup.admin.items(&pods).await?);
         anyhow::ensure!(controllers.is_empty() && pods.len() == 40, "{} and {}", controllers.len(), pods.len());
         Ok(Some(pods))
@@ -49,7 +49,7 @@ async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on
         assert_eq!(policies[number % 3], "Orphan", "{pod}");
         assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
     }
-    setup.collects(name, "sign").await.unwrap();
+    setup.wait_until_collecting(name, "sign").await.unwrap();
     assert_eq!(setup.admin.items(&pods).await.unwrap().len(), 40);
     let page = format!("/debug/controllers/{NAME}/graph");
     let graph = setup.manager.endpoints().unwrap().send(http::Method::GET, &page, None).await.unwrap();
@@ -76,7 +76,7 @@ fn controller(number: usize) -> Value {
 /// A Deployment, its ReplicaSet and two pods, as their controllers would create them; returns their paths from the top
 /// down.
 async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
-    let typed = |(path, mut object): objects::Placed, kind: &str| {
+    let typed = |(path, mut object): objects::PathAndObject, kind: &str| {
         object["apiVersion"] = json!("apps/v1");
         object["kind"] = json!(kind);
         (path, object)
@@ -115,7 +115,7 @@ async fn deployment_tree_is_deleted_with_each_policy_by_kubectl(on: On) {
         match way {
             "background" => {
                 for path in &paths[1..] {
-                    gone(admin, path).await.unwrap();
+                    wait_until_gone(admin, path).await.unwrap();
                 }
             }
             "foreground" => {
@@ -142,7 +142,7 @@ async fn job_deleted_in_the_foreground_is_removed_after_its_pods(on: On) {
     let (scope, clock) = (Scope::new(), Clock::system());
     let environment = Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };
     let fleet = Fleet::start(fake_nodes::Options::with_nodes(2), environment);
-    tokio::time::timeout(SOON, fleet.registered()).await.unwrap();
+    tokio::time::timeout(TIME_LIMIT, fleet.registered()).await.unwrap();
     let observed = ObservedObjects::start(&admin, &scope.spawner());
     let both = format!("{NAME},job-controller");
     let _manager = setup::launch(&server, flavour).unwrap().flag("controllers", &both).started().await.unwrap();
@@ -160,7 +160,7 @@ async fn job_deleted_in_the_foreground_is_removed_after_its_pods(on: On) {
         } },
     });
     let job = admin.create(&jobs, &job).await.unwrap();
-    let running = eventually("three pods to run", SOON, async || {
+    let running = eventually("three pods to run", TIME_LIMIT, async || {
         let pods = admin.items(&pods).await?;
         let running = pods.iter().filter(|it| it["status"]["phase"] == "Running").count();
         anyhow::ensure!(running == 3, "{running} run of {}", pods.len());
@@ -168,7 +168,7 @@ async fn job_deleted_in_the_foreground_is_removed_after_its_pods(on: On) {
     });
     let running = running.await.unwrap();
     setup::delete(&admin, &format!("{jobs}/work"), "Foreground").await.unwrap();
-    gone(&admin, &format!("{jobs}/work")).await.unwrap();
+    wait_until_gone(&admin, &format!("{jobs}/work")).await.unwrap();
     assert_eq!(admin.items(&pods).await.unwrap(), Vec::<Value>::new(), "the pods go first");
 
     let ended = ends(&observed, &job).await;

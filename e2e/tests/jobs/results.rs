@@ -20,7 +20,7 @@ use crate::{
 /// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(7);
 /// The time limit for the recorded result.
-const SOON: Duration = Duration::from_secs(45);
+const TIME_LIMIT: Duration = Duration::from_secs(45);
 /// In this namespace the server refuses pods on purpose.
 const OUT_OF_QUOTA: &str = "w-out-of-quota";
 
@@ -74,7 +74,7 @@ impl ScriptRun<'_> {
     async fn run(&self, runner: &ScriptRunner<'_>, context: &RunContext, record: bool) -> anyhow::Result<Value> {
         runner.run_script().await?;
         let mut changes = runner.objects().subscribe();
-        let deadline = context.clock.now() + SOON;
+        let deadline = context.clock.now() + TIME_LIMIT;
         loop {
             let result = self.result(runner, context);
             let reached = !record && self.expected == Some(&result);
@@ -156,6 +156,6 @@ fn is_runnable(setup: &Setup, on: On, name: &str, workload: &Workload) -> bool {
 /// valid.
 fn refused(mut audit: Audit) -> anyhow::Result<Vec<String>> {
     let is_refusal = |it: &&AuditEvent| matches!(it.code(), 401 | 403 | 422) && it.namespace() != OUT_OF_QUOTA;
-    let refused = audit.events()?.iter().filter(|it| it.is_controllers()).filter(is_refusal);
+    let refused = audit.events()?.iter().filter(|it| it.is_by_controller()).filter(is_refusal);
     Ok(refused.map(AuditEvent::summary).collect())
 }

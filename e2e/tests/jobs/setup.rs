@@ -12,7 +12,7 @@ use tasks::Scope;
 
 use crate::support::Server;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// A run that began later in its minute would have the next minute begin too soon.
 const LATEST_SECOND: i64 = 35;
 const COLLECTOR: &str = "garbage-collector-controller";
@@ -37,7 +37,7 @@ impl Setup {
         let environment =
             Environment { client: admin.client().clone(), clock: clock.clone(), spawner: spawner.clone() };
         let fleet = Fleet::start(nodes, environment);
-        tokio::time::timeout(SOON, fleet.registered()).await?;
+        tokio::time::timeout(TIME_LIMIT, fleet.registered()).await?;
         let observed = ObservedObjects::start(&admin, &spawner);
 
         // Upstream's manager runs the controllers that ours does not run.

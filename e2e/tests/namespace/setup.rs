@@ -10,7 +10,7 @@ use crate::support::{On, Server};
 /// A namespace is never finalized earlier than this after its deletion.
 pub(crate) const SAFETY_DELAY: Duration = Duration::from_secs(5);
 /// The time limit for the removal of a namespace without obstacles, also on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const DISCOVERY: &str = "NamespaceDeletionDiscoveryFailure";
 pub(crate) const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
@@ -66,19 +66,19 @@ impl Setup {
     }
 
     /// Creates a namespace with these objects.
-    pub(crate) async fn namespace(&self, name: &str, content: Vec<objects::Placed>) -> anyhow::Result<()> {
+    pub(crate) async fn namespace(&self, name: &str, content: Vec<objects::PathAndObject>) -> anyhow::Result<()> {
         namespaces::create(&self.admin, name).await?;
         self.admin.create_all(content).await
     }
 
     /// Waits until a pass of the manager over the namespace has begun and ended. Passes are counted in the audit log,
     /// by the lists of a kind that is never empty there.
-    pub(crate) async fn passes(&self, namespace: &str, resource: &str, more: usize) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for_passes(&self, namespace: &str, resource: &str, more: usize) -> anyhow::Result<()> {
         let mut audit = self.audit();
         let list = |it: &AuditEvent| is_list_of(it, namespace, resource);
         let before = audit.count(list)?;
         let what = format!("{more} more passes over {namespace}");
-        eventually(&what, SOON, async || Ok((audit.count(list)? >= before + more).then_some(()))).await
+        eventually(&what, TIME_LIMIT, async || Ok((audit.count(list)? >= before + more).then_some(()))).await
     }
 }
 

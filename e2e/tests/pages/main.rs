@@ -21,7 +21,7 @@ use serde_json::Value;
 use allowed::{Difference, Kind};
 use families::Family;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pages of one manager.
 struct Pages {
@@ -101,7 +101,7 @@ fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
 }
 
 /// A manager that leads and has emptied a namespace, so that every family has series.
-async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages> {
+async fn pages_after_work(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages> {
     let admin = plane.admin().await?;
     let launch = Launch::new(plane, flavour)?
         .flag("leader-elect-resource-name", &format!("{flavour:?}").to_lowercase())
@@ -110,9 +110,9 @@ async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages>
     let name = format!("worked-on-by-{flavour:?}").to_lowercase();
     namespaces::create(&admin, &name).await?;
     namespaces::delete(&admin, &name).await?;
-    namespaces::gone(&admin, &name, SOON).await?;
+    namespaces::wait_until_gone(&admin, &name, TIME_LIMIT).await?;
     manager.wait_until_ok("/metrics/slis").await?;
-    eventually("the check of the namespace controller", SOON, async || {
+    eventually("the check of the namespace controller", TIME_LIMIT, async || {
         let pages = Pages::read(&manager).await?;
         Ok(Some(pages).filter(|it| it.checks.contains("namespace-controller")))
     })
@@ -128,8 +128,8 @@ async fn acceptance_shell_023_028_045_differences_from_upstreams_pages_are_liste
         return;
     }
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
-    let upstreams = worked(&plane, Flavour::Go).await.unwrap();
-    let ours = worked(&plane, Flavour::Ours).await.unwrap();
+    let upstreams = pages_after_work(&plane, Flavour::Go).await.unwrap();
+    let ours = pages_after_work(&plane, Flavour::Ours).await.unwrap();
     assert!(ours.families.len() > 30 && ours.configuration.len() > 100, "the pages were read");
     allowed::check(&ours.compare(&upstreams));
 }

@@ -36,7 +36,7 @@ impl Embedded {
         }
         let forbidden = Forbidden::default();
         let bans = forbidden.clone();
-        cluster.intercept(move |call| judge(call, &bans));
+        cluster.intercept(move |call| verdict(call, &bans));
 
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served = runtime.spawn(async move { cluster.serve().await }).await??;
@@ -68,7 +68,7 @@ impl Drop for Embedded {
 }
 
 /// Refuses like an admission policy.
-fn judge(call: &Recorded, forbidden: &Forbidden) -> Verdict {
+fn verdict(call: &Recorded, forbidden: &Forbidden) -> Verdict {
     let deletes = matches!(call.verb, "delete" | "deletecollection") && call.group.is_empty();
     let what = (call.namespace.clone(), call.resource.clone());
     if deletes && forbidden.lock().is_ok_and(|it| it.contains(&what)) {

@@ -99,7 +99,7 @@ impl On {
 
     /// The limit for a measured time. On a real server the release build is measured; on the embedded server a debug
     /// build, with the server in the process of the test.
-    pub(crate) fn allows(self, most: Duration) -> Duration {
+    pub(crate) fn time_limit(self, most: Duration) -> Duration {
         match self {
             Self::Real => most,
             Self::Embedded => most * 4,

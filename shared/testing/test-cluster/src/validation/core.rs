@@ -171,11 +171,11 @@ fn check_service_port(faults: &mut Faults, port: &Value, before: &[Value], at: u
             faults.add_duplicate(format!("{path}.name"), &json!(name));
         }
     }
-    port_number(faults, number(port, "port"), &format!("{path}.port"));
+    check_port_number(faults, number(port, "port"), &format!("{path}.port"));
     if let Some(target) = port["targetPort"].as_i64() {
-        port_number(faults, target, &format!("{path}.targetPort"));
+        check_port_number(faults, target, &format!("{path}.targetPort"));
     } else if port["targetPort"].is_null() && number(port, "port") == 0 {
-        port_number(faults, 0, &format!("{path}.targetPort"));
+        check_port_number(faults, 0, &format!("{path}.targetPort"));
     }
     faults.check_one_of(port, "protocol", &format!("{path}.protocol"), &["SCTP", "TCP", "UDP"]);
     let same = |it: &Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
