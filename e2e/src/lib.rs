@@ -8,9 +8,9 @@
 //!
 //! Reading order: [`Assets`] (the binaries), [`Site`] (the address of a server), [`ControlPlane`], [`Manager`]; then
 //! [`Rest`] and [`eventually`], with which a scenario acts and waits; [`Audit`], the server's audit log; [`Proxy`] and
-//! [`Gateway`], which inject faults between a client and the server; [`View`], informers without a manager;
-//! [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`], owner
-//! graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
+//! [`Gateway`], which inject faults between a client and the server; [`StandaloneInformers`], informers without a
+//! manager; [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`],
+//! owner graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
 
 mod assets;
 mod audit;

@@ -80,7 +80,7 @@ async fn transmit(world: World, from: Arc<ProcessRun>, request: Request<Body>) -
     Ok(answer)
 }
 
-/// Passes a list on to the process and reports it to the scenario's `seen` callback.
+/// Passes a list on to the process and reports it to the scenario's `on_delivered` callback.
 async fn report_list(world: &World, from: &ProcessRun, asked: &SimRequest, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let text = body.collect().await?.to_bytes();
