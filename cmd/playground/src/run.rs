@@ -161,7 +161,7 @@ struct SampleRunner<'a> {
 impl SampleRunner<'_> {
     /// Shows every change. Returns when all samples are done with `--until-done`; otherwise it does not return.
     async fn run(&mut self, model: &mut ScreenModel, screen: &mut Screen, timeout: Duration) -> End {
-        let mut changes =  self.user.state.subscribe();
+        let mut changes = self.user.state.subscribe();
         let deadline = self.began + timeout;
         loop {
             changes.borrow_and_update();

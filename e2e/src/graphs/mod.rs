@@ -2,8 +2,8 @@
 //!
 //! `graphs/<topic>.yaml` has the graphs, `graphs/<topic>.recorded.json` the normalised results of the upstream
 //! collector; see `graphs/README.md`. Reading order: [`Graph`] and [`Step`] (a script), [`Kind`] (the kinds of
-//! objects), [`ObservedObjects`] (observed objects), [`ScriptRunner`] (runs a script with one propagation policy), `result`,
-//! [`script_files`](crate::script_files) (the files).
+//! objects), [`ObservedObjects`] (observed objects), [`ScriptRunner`] (runs a script with one propagation policy),
+//! `result`, [`script_files`](crate::script_files) (the files).
 
 mod observed_objects;
 mod kinds;

@@ -110,7 +110,7 @@ impl<'a> ScriptRunner<'a> {
             let mut probe = object.clone();
             let (api_version, owner) =
                 if kind.namespaced { ("v1", "ConfigMap") } else { ("rbac.authorization.k8s.io/v1", "ClusterRole") };
-            let absent =  format!("{}-absent-owner", self.namespace);
+            let absent = format!("{}-absent-owner", self.namespace);
             probe["metadata"] = json!({
                 "name": format!("{}-probe", self.namespace),
                 "ownerReferences": [{ "apiVersion": api_version, "kind": owner, "name": absent, "uid": absent }],
@@ -255,7 +255,7 @@ impl<'a> ScriptRunner<'a> {
         }
         for (names, wanted) in [(there, false), (deleting, true)] {
             for name in names {
-                let object =  self.existing(name)?;
+                let object = self.existing(name)?;
                 let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
                 anyhow::ensure!(is_deleting == wanted, "{name} is being deleted: {is_deleting}");
             }
@@ -263,7 +263,7 @@ impl<'a> ScriptRunner<'a> {
         for (name, wanted) in owners {
             let wanted: Vec<String> =
                 wanted.iter().map(|it| Ok(self.location(it)?.name)).collect::<anyhow::Result<_>>()?;
-            let object =  self.existing(name)?;
+            let object = self.existing(name)?;
             let found = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let found: Vec<&str> = found.filter_map(|it| it["name"].as_str()).collect();
             anyhow::ensure!(found == wanted, "owners of {name} are {found:?}");

@@ -1,8 +1,9 @@
 //! Workloads: a Job or CronJob, the fate of its pods, the actions of its user, and what is left in the end.
 //!
 //! `workloads/<topic>.yaml` has the workloads, `workloads/<topic>.recorded.json` the normalised results of the upstream
-//! manager; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`ObservedObjects`] (observed
-//! objects), [`ScriptRunner`] (runs a script), [`comparable`] (the result), [`script_files`](crate::script_files) (the files).
+//! manager; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`ObservedObjects`]
+//! (observed objects), [`ScriptRunner`] (runs a script), [`comparable`] (the result),
+//! [`script_files`](crate::script_files) (the files).
 
 mod observed_objects;
 mod comparable;

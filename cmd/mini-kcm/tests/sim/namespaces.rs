@@ -93,7 +93,7 @@ async fn run(world: World, size: Size) -> Result<(), String> {
         world.cluster().delete("namespaces", "", namespace);
         world.spawn("late", create_late(world.clone(), namespace.clone(), MS * rng.u32(0..ADMISSION_LAG), rng.bool()));
     }
-    let wait =  if size.with_changes { rng.u32(2_000..45_000) } else { 12_000 };
+    let wait = if size.with_changes { rng.u32(2_000..45_000) } else { 12_000 };
     world.sleep(MS * wait).await;
     // All finalizers are removed and all faults end.
     world.calm();

@@ -27,9 +27,9 @@ pub enum Change<K> {
     Gone(K),
 }
 
-/// Calls `on_change` for every object of `api`, now and from now on: list, watch, and list again when the server answers
-/// that the version has expired. Never returns; every failure is retried. It uses no randomness, so that equal seeds
-/// give equal runs.
+/// Calls `on_change` for every object of `api`, now and from now on: list, watch, and list again when the server
+/// answers that the version has expired. Never returns; every failure is retried. It uses no randomness, so that equal
+/// seeds give equal runs.
 pub async fn list_and_watch<K>(api: Api<K>, mut on_change: impl FnMut(Change<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,

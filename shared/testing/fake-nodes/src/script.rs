@@ -172,7 +172,7 @@ impl Script {
         let exit_code = own.exit_code.or(common.exit_code);
         let hangs = own.hang || common.hang;
         let ends = crashes.is_some() || exit_code.is_some();
-        let default =  match role {
+        let default = match role {
             Role::Init => Some(Duration::ZERO),
             Role::Main | Role::Sidecar => ends.then_some(SHORT),
         };

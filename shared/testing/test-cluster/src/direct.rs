@@ -308,8 +308,8 @@ impl TestCluster {
         state.restore(&snapshot.objects, version);
     }
 
-    /// The same without these options: versions continue from that of the snapshot, and a watch sends nothing until they
-    /// pass the version that it has sent.
+    /// The same without these options: versions continue from that of the snapshot, and a watch sends nothing until
+    /// they pass the version that it has sent.
     pub fn restore_versions_too(&self, snapshot: &Snapshot) {
         self.shared.state.lock().restore(&snapshot.objects, snapshot.version);
     }

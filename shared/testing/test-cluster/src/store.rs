@@ -283,8 +283,8 @@ impl State {
         }
     }
 
-    /// Makes these the objects of each type that is served still, in the versions that they bear, without a word to any watch.
-    /// Nothing before `version` is remembered, and the next write comes after it.
+    /// Replaces the objects of each served type by these, with their versions, and sends no events to watches. Versions
+    /// before `version` count as compacted, and the next write gets a later version.
     pub(crate) fn restore(&mut self, objects: &BTreeMap<String, Objects>, version: u64) {
         self.version = version;
         for (name, table) in &mut self.tables {
