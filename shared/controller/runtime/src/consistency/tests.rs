@@ -129,7 +129,7 @@ async fn acceptance_common_045_a_stale_store_keeps_the_record_and_enqueues_when_
     assert_eq!((rig.record("a"), rig.wakes()), (vec!["100".to_owned()], 0));
     assert_eq!(rig.skips("pods").as_deref(), Some("1"));
 
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!(rig.wakes(), 1);
     assert_eq!(rig.park_if_stale("a"), None);
     assert!(rig.consistency.records.lock().is_empty());
@@ -200,7 +200,7 @@ async fn acceptance_common_048_the_highest_version_is_recorded() {
     rig.record_write("a", &pods, "101");
     assert_eq!(rig.record("a"), ["102"]);
     rig.write_up_to(101);
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert!(pods.passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower one would not do");
     rig.record_write("a", &pods, "103");
     assert_eq!(rig.record("a"), ["103"]);
@@ -249,11 +249,11 @@ async fn every_type_must_have_caught_up() {
     rig.record_write("a", &pods, "100");
     rig.record_write("a", &nodes, "101");
     assert!(rig.park_if_stale("a").is_some());
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!(rig.wakes(), 1);
     assert!(rig.park_if_stale("a").is_some(), "the wake is not lost with the type that has caught up");
     assert_eq!((rig.skips("pods").as_deref(), rig.skips("nodes").as_deref()), (Some("1"), Some("1")));
-    rig.unfreeze_watches("nodes").await;
+    rig.thaw("nodes").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None));
 }
 
@@ -272,14 +272,14 @@ async fn a_key_parked_repeatedly_adds_one_callback_for_each_version() {
         assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     }
     rig.write_up_to(101);
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None), "one for 100 and one for 101");
 
     rig.cluster.freeze_watches("pods");
     rig.record_write("a", &pods, "102");
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.write_up_to(102);
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (3, None), "a later write is waited for anew");
 }
 
@@ -326,7 +326,7 @@ async fn acceptance_machinery_024_a_key_with_an_unobserved_write_is_parked_until
     assert_eq!(queue.failures(&"a"), 0, "parked, not rate-limited");
     assert_eq!(rig.skips("pods").as_deref(), Some("2"));
 
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!(writes(), [0, 41], "enqueued at once");
 }
 
@@ -344,7 +344,7 @@ async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_li
     rig.record_write("a", &pods, "501");
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.cluster.restore_versions_too(&snapshot);
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (0, Some(PARKED)));
     rig.cluster.end_watches("pods");
     // The server accepts a watch from a future version, so nothing shows the restored state yet.
@@ -364,7 +364,7 @@ async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_li
     rig.write_up_to(100);
     rig.record_write("a", &pods, "100");
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
-    rig.unfreeze_watches("pods").await;
+    rig.thaw("pods").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None));
 }
 
