@@ -6,7 +6,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::say;
+use crate::report;
 
 /// The default folder with the binaries of a control plane; `KUBEBUILDER_ASSETS` overrides it.
 pub(crate) const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
@@ -63,7 +63,7 @@ pub fn assets_or_skip(scenario: &str) -> Option<&'static Assets> {
     let found = FOUND.get_or_init(|| {
         let found = Assets::find().map_err(|err| format!("{err:#}"));
         if let Ok(assets) = &found {
-            say(&format!("running on the real kube-apiserver {} from {}", assets.version, assets.folder.display()));
+            report(&format!("running on the real kube-apiserver {} from {}", assets.version, assets.folder.display()));
         }
         found
     });
@@ -72,7 +72,7 @@ pub fn assets_or_skip(scenario: &str) -> Option<&'static Assets> {
         Err(why) => {
             let required = std::env::var("MINI_KCM_E2E").is_ok_and(|it| it == "required");
             assert!(!required, "{scenario}: MINI_KCM_E2E=required, but {why}");
-            say(&format!("NOT RUN on a real API server: {scenario}: {why}"));
+            report(&format!("NOT RUN on a real API server: {scenario}: {why}"));
             None
         }
     }

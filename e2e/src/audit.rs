@@ -133,7 +133,7 @@ impl AuditEvent {
 
     /// True for a call of a controller with an account of its own.
     #[must_use]
-    pub fn is_controllers(&self) -> bool {
+    pub fn is_by_controller(&self) -> bool {
         self.user().starts_with("system:serviceaccount:kube-system:")
     }
 

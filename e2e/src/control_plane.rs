@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Assets, Process, Site, eventually, free_port,
-    process::{Guard, listening},
+    process::{Guard, wait_until_listening},
 };
 
 /// Long enough for a machine that compiles at the same time.
@@ -137,11 +137,11 @@ impl ControlPlane {
         command.args(self.apiserver_flags());
         let log = self.site.folder().join("kube-apiserver.log");
         let process = self.apiserver.insert(Process::start("kube-apiserver", &mut command, log)?);
-        listening(self.site.port(), START, || still_runs(process)).await?;
+        wait_until_listening(self.site.port(), START, || check_running(process)).await?;
         let admin = self.site.admin().await?;
         let Some(process) = &mut self.apiserver else { bail!("no API server") };
         let ready = eventually("the API server to be ready", START, async || {
-            if let Err(ended) = still_runs(process) {
+            if let Err(ended) = check_running(process) {
                 return Ok(Some(Err(ended)));
             }
             let answer = admin.send(http::Method::GET, "/readyz", None).await?;
@@ -251,7 +251,7 @@ async fn start_etcd(assets: &Assets, folder: &Path) -> anyhow::Result<(Process, 
         // No data has to survive a crash of the machine.
         command.args(["--unsafe-no-fsync", "--log-level=error"]);
         let mut process = Process::start("etcd", &mut command, folder.join("etcd.log"))?;
-        match listening(client, START, || still_runs(&mut process)).await {
+        match wait_until_listening(client, START, || check_running(&mut process)).await {
             Ok(()) => return Ok((process, client)),
             Err(err) if attempt >= ATTEMPTS => return Err(err),
             Err(_) => {}
@@ -260,7 +260,7 @@ async fn start_etcd(assets: &Assets, folder: &Path) -> anyhow::Result<(Process, 
     bail!("no attempt to start etcd")
 }
 
-fn still_runs(process: &mut Process) -> anyhow::Result<()> {
+fn check_running(process: &mut Process) -> anyhow::Result<()> {
     if let Some(status) = process.status()? {
         let log = process.log()?;
         let tail: Vec<&str> = log.lines().rev().take(5).collect();

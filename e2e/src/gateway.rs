@@ -51,7 +51,7 @@ struct Shared {
     /// One HTTP/2 connection to the API server, opened again when it has ended.
     upstream: Mutex<Option<SendRequest<Incoming>>>,
     /// How many more requests for each path are refused. A path that is not in the map has the full number left.
-    storm: std::sync::Mutex<Storm>,
+    refusals: std::sync::Mutex<Refusals>,
     refused: AtomicU64,
     watches: AtomicU64,
     /// Watches with a smaller number are silent.
@@ -60,13 +60,13 @@ struct Shared {
 
 /// The next requests for each path are refused.
 #[derive(Debug, Default)]
-struct Storm {
+struct Refusals {
     each: u32,
     code: StatusCode,
     refused: HashMap<String, u32>,
 }
 
-impl Storm {
+impl Refusals {
     /// The status code of the refusal, if the request is refused.
     fn next_refusal(&mut self, path: &str) -> Option<StatusCode> {
         let refused = self.refused.entry(path.to_owned()).or_default();
@@ -89,7 +89,7 @@ impl Gateway {
             target: site.port(),
             tls: trust(site)?,
             upstream: Mutex::new(None),
-            storm: std::sync::Mutex::default(),
+            refusals: std::sync::Mutex::default(),
             refused: AtomicU64::new(0),
             watches: AtomicU64::new(0),
             silent_below: watch::Sender::new(0),
@@ -106,12 +106,12 @@ impl Gateway {
 
     /// Refuses the next `each` requests for each path with 429 and `Retry-After: 1`.
     pub fn refuse_next(&self, each: u32) {
-        self.answer_next(each, StatusCode::TOO_MANY_REQUESTS);
+        self.refuse_next_with(each, StatusCode::TOO_MANY_REQUESTS);
     }
 
     /// The same with another status code and without a body.
-    pub fn answer_next(&self, each: u32, code: StatusCode) {
-        *self.shared.storm() = Storm { each, code, refused: HashMap::new() };
+    pub fn refuse_next_with(&self, each: u32, code: StatusCode) {
+        *self.shared.refusals() = Refusals { each, code, refused: HashMap::new() };
     }
 
     /// How many requests were refused.
@@ -122,13 +122,13 @@ impl Gateway {
 
     /// How many watches were opened so far.
     #[must_use]
-    pub fn watches(&self) -> u64 {
+    pub fn watch_count(&self) -> u64 {
         self.shared.watches.load(Ordering::Relaxed)
     }
 
     /// Silences the existing watches: they send no more events and do not end. New ones work.
     pub fn silence_watches(&self) {
-        self.shared.silent_below.send_replace(self.watches());
+        self.shared.silent_below.send_replace(self.watch_count());
     }
 }
 
@@ -144,7 +144,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
         let (acceptor, shared) = (acceptor.clone(), shared.clone());
         tokio::spawn(async move {
             let Ok(socket) = acceptor.accept(socket).await else { return };
-            let service = service_fn(move |request| answer(shared.clone(), request));
+            let service = service_fn(move |request| respond(shared.clone(), request));
             let server = auto::Builder::new(TokioExecutor::new());
             // An error of the connection concerns only the client.
             let _ = server.serve_connection(TokioIo::new(socket), service).await;
@@ -152,11 +152,11 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
     }
 }
 
-async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
-    let refused = shared.storm().next_refusal(request.uri().path());
+async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    let refused = shared.refusals().next_refusal(request.uri().path());
     if let Some(code) = refused {
         shared.refused.fetch_add(1, Ordering::Relaxed);
-        return if code == StatusCode::TOO_MANY_REQUESTS { busy() } else { only(code) };
+        return if code == StatusCode::TOO_MANY_REQUESTS { too_many_requests() } else { empty_response(code) };
     }
     let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true") || it.contains("watch=1"));
     let answer = shared.forward(request).await?;
@@ -168,7 +168,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Resu
     Ok(answer.map(|body| frames_until_silenced(body, number, silent)))
 }
 
-fn busy() -> anyhow::Result<Response<Body>> {
+fn too_many_requests() -> anyhow::Result<Response<Body>> {
     let body = Full::new(Bytes::from_static(BUSY.as_bytes())).map_err(|never| match never {}).boxed_unsync();
     Ok(Response::builder()
         .status(StatusCode::TOO_MANY_REQUESTS)
@@ -177,7 +177,7 @@ fn busy() -> anyhow::Result<Response<Body>> {
         .body(body)?)
 }
 
-fn only(code: StatusCode) -> anyhow::Result<Response<Body>> {
+fn empty_response(code: StatusCode) -> anyhow::Result<Response<Body>> {
     let nothing = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
     Ok(Response::builder().status(code).body(nothing)?)
 }
@@ -200,8 +200,8 @@ fn frames_until_silenced(body: Incoming, number: u64, silent: watch::Receiver<u6
 }
 
 impl Shared {
-    fn storm(&self) -> std::sync::MutexGuard<'_, Storm> {
-        self.storm.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn refusals(&self) -> std::sync::MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Response<Incoming>> {

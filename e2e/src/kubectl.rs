@@ -5,7 +5,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::{Process, say};
+use crate::{Process, report};
 
 /// A real kubectl with a kubeconfig.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub fn kubectl_or_skip(scenario: &str) -> Option<PathBuf> {
     if found.is_none() {
         let required = std::env::var("MINI_KCM_E2E").is_ok_and(|it| it == "required");
         assert!(!required, "{scenario}: MINI_KCM_E2E=required, but there is no kubectl");
-        say(&format!("NOT RUN with a real kubectl: {scenario}: none in KUBEBUILDER_ASSETS or PATH"));
+        report(&format!("NOT RUN with a real kubectl: {scenario}: none in KUBEBUILDER_ASSETS or PATH"));
     }
     found
 }

@@ -8,9 +8,9 @@
 //!
 //! Reading order: [`Assets`] (the binaries), [`Site`] (the address of a server), [`ControlPlane`], [`Manager`]; then
 //! [`Rest`] and [`eventually`], with which a scenario acts and waits; [`Audit`], the server's audit log; [`Proxy`] and
-//! [`Gateway`], which inject faults between a client and the server; [`View`], informers without a manager;
-//! [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`], owner
-//! graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
+//! [`Gateway`], which inject faults between a client and the server; [`StandaloneInformers`], informers without a
+//! manager; [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`],
+//! owner graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
 
 mod assets;
 mod audit;
@@ -24,15 +24,15 @@ pub mod namespaces;
 pub mod objects;
 mod pki;
 mod playground;
-pub mod plays;
+pub mod script_files;
 mod process;
 mod prometheus;
 mod proxy;
 mod rest;
-mod say;
+mod report;
 mod site;
 mod usage;
-mod view;
+mod standalone_informers;
 mod wait;
 pub mod workloads;
 
@@ -47,8 +47,8 @@ pub use process::{Process, Signal, free_port};
 pub use prometheus::{Programs, Prometheus, Scrape, prometheus_or_skip};
 pub use proxy::Proxy;
 pub use rest::{Answer, Rest};
-pub use say::{Figures, say};
+pub use report::{Figures, report};
 pub use site::Site;
 pub use usage::Usage;
-pub use view::View;
+pub use standalone_informers::StandaloneInformers;
 pub use wait::eventually;

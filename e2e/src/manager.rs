@@ -121,7 +121,7 @@ impl Launch {
     /// If it exits instead.
     pub async fn started(self) -> anyhow::Result<Manager> {
         let mut manager = self.start()?;
-        manager.healthy().await?;
+        manager.wait_until_healthy().await?;
         Ok(manager)
     }
 }
@@ -165,7 +165,7 @@ impl Manager {
     ///
     /// # Errors
     /// If it exits instead.
-    pub async fn healthy(&mut self) -> anyhow::Result<()> {
+    pub async fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
         self.wait_until_ok("/healthz").await
     }
 

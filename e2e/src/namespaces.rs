@@ -55,7 +55,7 @@ pub async fn delete(rest: &Rest, name: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If it still exists after `within`; the message has its status.
-pub async fn gone(rest: &Rest, name: &str, within: Duration) -> anyhow::Result<()> {
+pub async fn wait_until_gone(rest: &Rest, name: &str, within: Duration) -> anyhow::Result<()> {
     eventually(&format!("namespace {name} to go"), within, async || match rest.find(&path(name)).await? {
         None => Ok(Some(())),
         Some(namespace) => anyhow::bail!("it has {} and {}", namespace["spec"], namespace["status"]),
@@ -88,7 +88,7 @@ pub fn true_conditions(namespace: &Value) -> Vec<String> {
 ///
 /// # Errors
 /// If the time is over; the message has the status.
-pub async fn until_true(rest: &Rest, name: &str, wanted: &[&str], within: Duration) -> anyhow::Result<Value> {
+pub async fn wait_until_true(rest: &Rest, name: &str, wanted: &[&str], within: Duration) -> anyhow::Result<Value> {
     eventually(&format!("conditions {wanted:?} of namespace {name}"), within, async || {
         let namespace = rest.get(&path(name)).await?;
         let complete = CONDITIONS.iter().all(|it| condition(&namespace, it).is_some());

@@ -3,51 +3,51 @@
 use serde_json::{Value, json};
 
 /// A collection's path and an object for it.
-pub type Placed = (String, Value);
+pub type PathAndObject = (String, Value);
 
 /// The group of the custom resources that scenarios define.
 const GROUP: &str = "e2e.mini-kcm.dev";
 
 /// `total` objects of twelve built-in kinds, spread evenly.
 #[must_use]
-pub fn dozen(namespace: &str, total: usize) -> Vec<Placed> {
+pub fn dozen(namespace: &str, total: usize) -> Vec<PathAndObject> {
     (0..total).map(|number| one(namespace, number % 12, &format!("it-{number:05}"))).collect()
 }
 
 /// A ConfigMap.
 #[must_use]
-pub fn config_map(namespace: &str, name: &str) -> Placed {
+pub fn config_map(namespace: &str, name: &str) -> PathAndObject {
     core(namespace, "configmaps", json!({ "metadata": { "name": name }, "data": { "key": "value" } }))
 }
 
 /// A Secret.
 #[must_use]
-pub fn secret(namespace: &str, name: &str) -> Placed {
+pub fn secret(namespace: &str, name: &str) -> PathAndObject {
     core(namespace, "secrets", json!({ "metadata": { "name": name }, "data": { "key": "dmFsdWU=" } }))
 }
 
 /// A Service without an address.
 #[must_use]
-pub fn service(namespace: &str, name: &str) -> Placed {
+pub fn service(namespace: &str, name: &str) -> PathAndObject {
     let spec = json!({ "clusterIP": "None", "selector": { "app": name }, "ports": [{ "port": 80 }] });
     core(namespace, "services", json!({ "metadata": { "name": name }, "spec": spec }))
 }
 
 /// A Deployment; no controller creates pods for it here.
 #[must_use]
-pub fn deployment(namespace: &str, name: &str) -> Placed {
+pub fn deployment(namespace: &str, name: &str) -> PathAndObject {
     group(namespace, "apps/v1", "deployments", json!({ "metadata": { "name": name }, "spec": workload(name) }))
 }
 
 /// A pod without a kubelet: a delete removes it at once unless it has finalizers.
 #[must_use]
-pub fn pod(namespace: &str, name: &str) -> Placed {
+pub fn pod(namespace: &str, name: &str) -> PathAndObject {
     core(namespace, "pods", json!({ "metadata": { "name": name }, "spec": { "containers": [container()] } }))
 }
 
 /// A pod on a node: after a delete it remains until the scenario, as the kubelet, deletes it without grace.
 #[must_use]
-pub fn scheduled_pod(namespace: &str, name: &str, grace_seconds: u32) -> Placed {
+pub fn scheduled_pod(namespace: &str, name: &str, grace_seconds: u32) -> PathAndObject {
     let (path, mut pod) = pod(namespace, name);
     pod["spec"]["nodeName"] = json!("nowhere");
     pod["spec"]["terminationGracePeriodSeconds"] = json!(grace_seconds);
@@ -56,20 +56,20 @@ pub fn scheduled_pod(namespace: &str, name: &str, grace_seconds: u32) -> Placed 
 
 /// The same object with a finalizer.
 #[must_use]
-pub fn held_by(finalizer: &str, (path, mut object): Placed) -> Placed {
+pub fn with_finalizer(finalizer: &str, (path, mut object): PathAndObject) -> PathAndObject {
     object["metadata"]["finalizers"] = json!([finalizer]);
     (path, object)
 }
 
 /// A patch that removes all finalizers.
 #[must_use]
-pub fn released() -> Value {
+pub fn without_finalizers() -> Value {
     json!({ "metadata": { "finalizers": null } })
 }
 
 /// The definition of a namespaced custom resource, such as `widgets`.
 #[must_use]
-pub fn definition(plural: &str) -> Placed {
+pub fn definition(plural: &str) -> PathAndObject {
     let (singular, kind) = (plural.trim_end_matches('s'), kind(plural));
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let object = json!({
@@ -86,7 +86,7 @@ pub fn definition(plural: &str) -> Placed {
 
 /// An object of a resource that [`definition`] defines.
 #[must_use]
-pub fn custom(namespace: &str, plural: &str, name: &str) -> Placed {
+pub fn custom(namespace: &str, plural: &str, name: &str) -> PathAndObject {
     let api_version = format!("{GROUP}/v1");
     let object = json!({ "apiVersion": api_version, "kind": kind(plural), "metadata": { "name": name } });
     group(namespace, &api_version, plural, object)
@@ -94,7 +94,7 @@ pub fn custom(namespace: &str, plural: &str, name: &str) -> Placed {
 
 /// An aggregated API of group `name` whose service does not exist: the server answers 503 for it.
 #[must_use]
-pub fn dead_api(name: &str) -> Placed {
+pub fn unavailable_api(name: &str) -> PathAndObject {
     let object = json!({
         "metadata": { "name": format!("v1.{name}") },
         "spec": {
@@ -111,7 +111,7 @@ pub fn dead_api(name: &str) -> Placed {
 
 /// An admission policy that forbids deletes of `resource` (of the core group) in one namespace, with its binding.
 #[must_use]
-pub fn undeletable(name: &str, namespace: &str, resource: &str) -> [Placed; 2] {
+pub fn undeletable(name: &str, namespace: &str, resource: &str) -> [PathAndObject; 2] {
     let policy = json!({
         "metadata": { "name": name },
         "spec": {
@@ -138,7 +138,7 @@ pub fn undeletable(name: &str, namespace: &str, resource: &str) -> [Placed; 2] {
     ]
 }
 
-fn one(namespace: &str, kind: usize, name: &str) -> Placed {
+fn one(namespace: &str, kind: usize, name: &str) -> PathAndObject {
     let named = json!({ "name": name });
     let bare = json!({ "metadata": named });
     let spec = |spec: Value| json!({ "metadata": named, "spec": spec });
@@ -194,11 +194,11 @@ fn kind(plural: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn core(namespace: &str, plural: &str, object: Value) -> Placed {
+fn core(namespace: &str, plural: &str, object: Value) -> PathAndObject {
     (format!("/api/v1/namespaces/{namespace}/{plural}"), object)
 }
 
-fn group(namespace: &str, api_version: &str, plural: &str, object: Value) -> Placed {
+fn group(namespace: &str, api_version: &str, plural: &str, object: Value) -> PathAndObject {
     (format!("/apis/{api_version}/namespaces/{namespace}/{plural}"), object)
 }
 
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dozen_is_of_twelve_kinds() {
+    fn dozen_has_twelve_kinds() {
         let kinds: BTreeSet<String> = dozen("a", 24).into_iter().map(|(path, _)| path).collect();
         assert_eq!(kinds.len(), 12);
         assert_eq!(custom("a", "widgets", "w").1["kind"], "Widget");

@@ -11,7 +11,7 @@ use clock::Clock;
 
 pub use rustix::process::Signal;
 
-use crate::{eventually, say};
+use crate::{eventually, report};
 
 /// How many lines of a log are printed when a scenario fails.
 const TAIL_LINES: usize = 60;
@@ -121,11 +121,11 @@ fn show_tail(name: &str, log: &Path) {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
-    say(&format!("---- the last lines of {name} ({})", log.display()));
+    report(&format!("---- the last lines of {name} ({})", log.display()));
     for line in &lines[from..] {
-        say(line);
+        report(line);
     }
-    say(&format!("---- end of {name}"));
+    report(&format!("---- end of {name}"));
 }
 
 /// Runs a shell script when our process has ended in any way, because the pipe to the shell's stdin closes then.
@@ -160,7 +160,7 @@ pub fn free_port() -> anyhow::Result<u16> {
 }
 
 /// Waits until something accepts connections on a loopback port; `alive` is called meanwhile.
-pub(crate) async fn listening(
+pub(crate) async fn wait_until_listening(
     port: u16,
     within: Duration,
     mut alive: impl FnMut() -> anyhow::Result<()>,
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_tells_its_exit_code_and_keeps_its_log() {
+    async fn process_returns_its_exit_code_and_keeps_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo to stdout; echo to stderr >&2; exit 3"]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_process_is_gone() {
+    async fn dropped_process_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let process = Process::start("sleep", Command::new("sleep").arg("1000"), folder.path().join("log")).unwrap();
         let pid = process.pid();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_guard_acts_when_its_owner_is_gone_and_not_when_it_is_dropped() {
+    async fn guard_runs_when_its_owner_is_killed_and_not_when_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let (left, dropped) = (folder.path().join("left"), folder.path().join("dropped"));
         let mut guard = Guard::new("touch \"$1\"", left.to_str().unwrap()).unwrap();

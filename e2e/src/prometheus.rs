@@ -10,7 +10,7 @@ use api::uri;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::{Process, Rest, eventually, free_port, say};
+use crate::{Process, Rest, eventually, free_port, report};
 
 /// Long enough for a machine that compiles at the same time.
 const START: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ pub fn prometheus_or_skip(scenario: &str) -> Option<Programs> {
     if programs.is_none() {
         let required = std::env::var("MINI_KCM_E2E").is_ok_and(|it| it == "required");
         assert!(!required, "{scenario}: MINI_KCM_E2E=required, but there is no prometheus");
-        say(&format!("NOT RUN with a real Prometheus: {scenario}: no prometheus in PROMETHEUS or PATH"));
+        report(&format!("NOT RUN with a real Prometheus: {scenario}: no prometheus in PROMETHEUS or PATH"));
     }
     programs
 }

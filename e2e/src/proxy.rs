@@ -29,20 +29,20 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ConnectionState {
     Open,
     Frozen,
     Cut,
 }
 
 impl State {
-    fn fate(&self, connection: u64) -> Fate {
+    fn connection_state(&self, connection: u64) -> ConnectionState {
         if connection < self.cut_below {
-            Fate::Cut
+            ConnectionState::Cut
         } else if connection < self.frozen_below {
-            Fate::Frozen
+            ConnectionState::Frozen
         } else {
-            Fate::Open
+            ConnectionState::Open
         }
     }
 }
@@ -129,7 +129,7 @@ async fn accept(listener: TcpListener, target: u16, state: Arc<watch::Sender<Sta
 }
 
 async fn forward(client: TcpStream, target: u16, number: u64, mut state: watch::Receiver<State>) {
-    if state.wait_for(|it| it.fate(number) != Fate::Frozen).await.is_err() {
+    if state.wait_for(|it| it.connection_state(number) != ConnectionState::Frozen).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
@@ -154,8 +154,8 @@ async fn pump(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        match state.wait_for(|it| it.fate(number) != Fate::Frozen).await.map(|it| it.fate(number)) {
-            Ok(Fate::Open) => {}
+        match state.wait_for(|it| it.connection_state(number) != ConnectionState::Frozen).await.map(|it| it.connection_state(number)) {
+            Ok(ConnectionState::Open) => {}
             _ => return,
         }
         let read = tokio::select! {
@@ -168,8 +168,8 @@ async fn pump(
         };
         let Ok(read @ 1..) = read else { return };
         // If it was frozen between reading and writing, the bytes wait here.
-        match state.wait_for(|it| it.fate(number) != Fate::Frozen).await.map(|it| it.fate(number)) {
-            Ok(Fate::Open) => {}
+        match state.wait_for(|it| it.connection_state(number) != ConnectionState::Frozen).await.map(|it| it.connection_state(number)) {
+            Ok(ConnectionState::Open) => {}
             _ => return,
         }
         if to.write_all(&buffer[..read]).await.is_err() {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frozen_connections_stay_silent_and_go_on_where_they_stopped() {
+    async fn frozen_connections_are_silent_and_continue_after_restore() {
         let proxy = Proxy::start(echo().await).await.unwrap();
         let mut old = connect(&proxy).await;
         echo_byte(&mut old, 1).await;

@@ -71,14 +71,14 @@ impl Rest {
     /// # Errors
     /// If TLS cannot be set up, or the user is invalid.
     pub fn unverified_as(port: u16, user: Value) -> anyhow::Result<Self> {
-        Self::unverified_saying(port, user, &[])
+        Self::unverified_with_headers(port, user, &[])
     }
 
     /// The same with headers for every request: those in which a front proxy names its user.
     ///
     /// # Errors
     /// If TLS cannot be set up, the user is invalid, or a header is invalid.
-    pub fn unverified_saying(port: u16, user: Value, headers: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub fn unverified_with_headers(port: u16, user: Value, headers: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
         config.accept_invalid_certs = true;
         config.auth_info = serde_json::from_value(user)?;

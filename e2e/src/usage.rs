@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_read_behind_a_name_with_blanks() {
+    fn usage_is_read_after_a_name_with_blanks() {
         let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20";
         let status = "Name:\ta\nVmHWM:\t  300 kB\nVmRSS:\t  200 kB\nRssAnon:\t  100 kB\n";
         let want = Usage { cpu: Duration::from_secs(2), resident_kib: 200, anonymous_kib: 100, peak_kib: 300 };

@@ -10,14 +10,14 @@ mod support;
 use std::{collections::BTreeSet, time::Duration};
 
 use clock::Clock;
-use e2e::{AuditEvent, Flavour, Identity, Launch, Options, eventually, namespaces, say};
+use e2e::{AuditEvent, Flavour, Identity, Launch, Options, eventually, namespaces, report};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use support::{On, on_both_servers};
 
 on_both_servers! {
-    cronjobs_of_the_same_minute_run_in_it_each_once
+    cronjobs_of_same_minute_start_in_it_once_each
 }
 
 const NAMESPACE: &str = "same-minute";
@@ -43,7 +43,7 @@ fn quantile(sorted: &[SignedDuration], part: usize) -> SignedDuration {
     sorted[(sorted.len() * part / 100).min(sorted.len() - 1)]
 }
 
-async fn cronjobs_of_the_same_minute_run_in_it_each_once(on: On) {
+async fn cronjobs_of_same_minute_start_in_it_once_each(on: On) {
     let Some(server) =
         on.server("CronJobs of one minute", Options { audit: true, ..Options::default() }).await.unwrap()
     else {
@@ -51,7 +51,7 @@ async fn cronjobs_of_the_same_minute_run_in_it_each_once(on: On) {
     };
     let flavour = Flavour::from_environment();
     if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
-        return say("NOT RUN: no kube-controller-manager among the binaries");
+        return report("NOT RUN: no kube-controller-manager among the binaries");
     }
     let total: usize = std::env::var("CRONJOBS").ok().and_then(|it| it.parse().ok()).unwrap_or(40);
     let (admin, clock) = (server.admin().await.unwrap(), Clock::system());
@@ -96,7 +96,7 @@ async fn cronjobs_of_the_same_minute_run_in_it_each_once(on: On) {
 
     let usage = e2e::Usage::of(manager.pid()).unwrap();
     let (p50, p99, last) = (quantile(&skews, 50), quantile(&skews, 99), skews[total - 1]);
-    say(&format!(
+    report(&format!(
         "{total} CronJobs of one minute with {flavour:?} on the {on:?} server: skew p50 {p50:?}, p99 {p99:?}, last {last:?}; \
          processor {:?}, resident {} KiB",
         usage.cpu, usage.resident_kib

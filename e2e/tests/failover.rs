@@ -12,7 +12,7 @@ use std::time::Duration;
 use clock::Clock;
 use e2e::{
     Audit, AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Manager, Options, Proxy, Rest, Signal, Site,
-    assets_or_skip, eventually, namespaces, objects, say,
+    assets_or_skip, eventually, namespaces, objects, report,
 };
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -20,12 +20,12 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use support::{On, Server, on_both_servers};
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// How many namespaces are kept terminating, so that a new leader has work at once.
 const BACKLOG: usize = 40;
 
 /// Longer than the safety delay of a namespace.
-const SEES_THE_BACKLOG: Duration = Duration::from_secs(7);
+const BACKLOG_OBSERVED: Duration = Duration::from_secs(7);
 
 /// After a release a standby with idle workers acts within this time; the worst round may take longer on a busy
 /// machine.
@@ -54,7 +54,7 @@ struct Replicas {
     audit: Audit,
     durations: Durations,
     /// When each was ready.
-    born: [Timestamp; 2],
+    started: [Timestamp; 2],
 }
 
 impl Replicas {
@@ -62,46 +62,46 @@ impl Replicas {
         let admin = plane.admin().await?;
         let first = replica(&plane, 0, durations)?.started().await?;
         let mut audit = plane.audit();
-        audit.first("a first leader", SOON, |it| holds(it, 0)).await?;
+        audit.first("a first leader", TIME_LIMIT, |it| is_lease_write_by(it, 0)).await?;
         let second = replica(&plane, 1, durations)?.started().await?;
-        Ok(Self { members: [first, second], plane, admin, audit, durations, born: [now(); 2] })
+        Ok(Self { members: [first, second], plane, admin, audit, durations, started: [now(); 2] })
     }
 
     /// The number of the replica that holds the Lease.
     async fn leader(&mut self) -> anyhow::Result<usize> {
-        let write = self.audit.last("renewal", |it| holds(it, 0) || holds(it, 1))?;
-        Ok(usize::from(holds(&write, 1)))
+        let write = self.audit.last("renewal", |it| is_lease_write_by(it, 0) || is_lease_write_by(it, 1))?;
+        Ok(usize::from(is_lease_write_by(&write, 1)))
     }
 
     /// Waits until the leader works, the other replica is ready, and there is enough work. Returns both numbers.
-    async fn settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
+    async fn wait_until_settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
         let leader = self.leader().await?;
         let standby = 1 - leader;
         self.members[standby].wait_until_ok("/readyz").await?;
         let works = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > since;
-        self.audit.first("the leader's work", SOON, works).await?;
+        self.audit.first("the leader's work", TIME_LIMIT, works).await?;
         // A namespace may be removed only after a manager has seen it terminating for five seconds. A standby that has
         // seen the backlog for longer can write at once, whatever the leader has done already.
-        let seen = now().duration_since(self.born[standby]).unsigned_abs();
-        tokio::time::sleep(SEES_THE_BACKLOG.saturating_sub(seen)).await;
-        eventually("a backlog", SOON, async || Ok((terminating(&self.admin).await? >= BACKLOG).then_some(()))).await?;
+        let seen = now().duration_since(self.started[standby]).unsigned_abs();
+        tokio::time::sleep(BACKLOG_OBSERVED.saturating_sub(seen)).await;
+        eventually("a backlog", TIME_LIMIT, async || Ok((terminating_count(&self.admin).await? >= BACKLOG).then_some(()))).await?;
         Ok((leader, standby))
     }
 
     /// The first write of a replica that was received after `since`.
     async fn first_work(&mut self, replica: usize, since: Timestamp) -> anyhow::Result<AuditEvent> {
         let wanted = |it: &AuditEvent| it.user() == user(replica) && it.is_work() && it.received > since;
-        self.audit.first("the successor's work", SOON, wanted).await
+        self.audit.first("the successor's work", TIME_LIMIT, wanted).await
     }
 
     /// The last successful write of the Lease by a replica.
     fn last_renewal(&mut self, replica: usize) -> anyhow::Result<AuditEvent> {
-        self.audit.last("renewal", |it| holds(it, replica))
+        self.audit.last("renewal", |it| is_lease_write_by(it, replica))
     }
 
     async fn restart(&mut self, replica_: usize) -> anyhow::Result<()> {
         self.members[replica_] = replica(&self.plane, replica_, self.durations)?.started().await?;
-        self.born[replica_] = now();
+        self.started[replica_] = now();
         Ok(())
     }
 }
@@ -121,7 +121,7 @@ fn replica(site: &Site, number: usize, (duration, deadline, retry): Durations) -
         .lease(duration, deadline, retry))
 }
 
-async fn terminating(admin: &Rest) -> anyhow::Result<usize> {
+async fn terminating_count(admin: &Rest) -> anyhow::Result<usize> {
     let all = admin.items("/api/v1/namespaces").await?;
     Ok(all.iter().filter(|it| it["status"]["phase"] == "Terminating").count())
 }
@@ -134,10 +134,10 @@ impl Workload {
         Self(tokio::spawn(async move {
             for number in 0.. {
                 // In some scenarios the server is not available at this time.
-                while terminating(&admin).await.is_ok_and(|it| it >= BACKLOG + BACKLOG / 2) {
+                while terminating_count(&admin).await.is_ok_and(|it| it >= BACKLOG + BACKLOG / 2) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                if condemn(&admin, &format!("work-{number}"), 3).await.is_err() {
+                if create_and_delete(&admin, &format!("work-{number}"), 3).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -152,7 +152,7 @@ impl Drop for Workload {
 }
 
 /// Creates a namespace with some ConfigMaps and deletes it.
-async fn condemn(admin: &Rest, name: &str, content: usize) -> anyhow::Result<()> {
+async fn create_and_delete(admin: &Rest, name: &str, content: usize) -> anyhow::Result<()> {
     namespaces::create(admin, name).await?;
     admin.create_all((0..content).map(|it| objects::config_map(name, &format!("c-{it}"))).collect()).await?;
     namespaces::delete(admin, name).await
@@ -172,15 +172,15 @@ fn millis(millis: u32) -> SignedDuration {
 }
 
 on_both_servers! {
-    acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once
-    acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
-    acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds
-    acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards
-    five_seconds_without_the_api_server_cost_neither_work_nor_leadership
-    acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts
+    acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_once
+    acceptance_shell_034_standby_leads_when_lease_of_killed_leader_expires
+    acceptance_machinery_044_with_default_durations_killed_leader_is_replaced_within_twenty_seconds
+    acceptance_machinery_056_leader_paused_beyond_its_term_writes_nothing_afterwards
+    five_seconds_without_api_server_lose_neither_work_nor_leadership
+    acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader_writes
 }
 
-async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once(on: On) {
+async fn acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_once(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGTERM of the leader").await.unwrap() else { return };
     let mut replicas = Replicas::start(plane, DEFAULTS).await.unwrap();
@@ -188,14 +188,14 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
     let mut figures = Figures::default();
     let mut since = Timestamp::MIN;
     for _ in 0..rounds() {
-        let (leader, standby) = replicas.settled(since).await.unwrap();
+        let (leader, standby) = replicas.wait_until_settled(since).await.unwrap();
         let asked = now();
         replicas.members[leader].signal(Signal::TERM).unwrap();
-        assert_eq!(replicas.members[leader].exit(SOON).await.unwrap(), Some(0), "an orderly end");
+        assert_eq!(replicas.members[leader].exit(TIME_LIMIT).await.unwrap(), Some(0), "an orderly end");
 
         let is_release =
             |it: &AuditEvent| it.user() == user(leader) && it.received > asked && it.lease_holder() == Some("");
-        let release = replicas.audit.first("the release", SOON, is_release).await.unwrap();
+        let release = replicas.audit.first("the release", TIME_LIMIT, is_release).await.unwrap();
         let first = replicas.first_work(standby, asked).await.unwrap();
         assert!(first.received > release.received, "the successor acted before the release: {first:?}");
         let late = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > release.received;
@@ -205,25 +205,25 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
         replicas.restart(leader).await.unwrap();
     }
     figures.print("SIGTERM of the leader, release to the successor's first write");
-    assert!(figures.median() <= on.allows(AFTER_RELEASE), "{figures:?}");
-    assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
+    assert!(figures.median() <= on.time_limit(AFTER_RELEASE), "{figures:?}");
+    assert!(figures.worst() <= on.time_limit(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
-async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires(on: On) {
+async fn acceptance_shell_034_standby_leads_when_lease_of_killed_leader_expires(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader").await.unwrap() else { return };
     let figures = kill_rounds(plane, SHORT, rounds()).await.unwrap();
     figures.print("kill -9 of the leader, expiry to the successor's first write");
-    assert!(figures.median() <= on.allows(AFTER_EXPIRY), "{figures:?}");
-    assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
+    assert!(figures.median() <= on.time_limit(AFTER_EXPIRY), "{figures:?}");
+    assert!(figures.worst() <= on.time_limit(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
-async fn acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds(on: On) {
+async fn acceptance_machinery_044_with_default_durations_killed_leader_is_replaced_within_twenty_seconds(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader with default durations").await.unwrap() else { return };
     let figures = kill_rounds(plane, DEFAULTS, 1).await.unwrap();
     figures.print("kill -9 of the leader with default durations, expiry to the successor's first write");
-    assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
+    assert!(figures.worst() <= on.time_limit(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
 async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyhow::Result<Figures> {
@@ -232,11 +232,11 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
     let mut figures = Figures::default();
     let mut since = Timestamp::MIN;
     for _ in 0..rounds {
-        let (leader, standby) = replicas.settled(since).await?;
+        let (leader, standby) = replicas.wait_until_settled(since).await?;
         let lease = replicas.admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/failover").await?;
         let killed = now();
         replicas.members[leader].signal(Signal::KILL)?;
-        replicas.members[leader].exit(SOON).await?;
+        replicas.members[leader].exit(TIME_LIMIT).await?;
 
         let first = replicas.first_work(standby, killed).await?;
         let renewal = replicas.last_renewal(leader)?;
@@ -255,44 +255,44 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
     Ok(figures)
 }
 
-async fn acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards(on: On) {
+async fn acceptance_machinery_056_leader_paused_beyond_its_term_writes_nothing_afterwards(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGSTOP of the leader").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
     for number in 0..200 {
-        condemn(&admin, &format!("sleepy-{number}"), 2).await.unwrap();
+        create_and_delete(&admin, &format!("sleepy-{number}"), 2).await.unwrap();
     }
     // Four calls per second after the first hundred, so writes queue up for minutes.
     let slow = |number| Ok::<_, anyhow::Error>(replica(&plane, number, DEFAULTS)?.flag("kube-api-qps", "0.2"));
     let mut leader = slow(0).unwrap().started().await.unwrap();
-    audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    audit.first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, 0)).await.unwrap();
     let mut standby = slow(1).unwrap().started().await.unwrap();
     standby.wait_until_ok("/readyz").await.unwrap();
     let work_of = |number| move |it: &AuditEvent| it.user() == user(number) && it.is_work();
-    eventually("the leader to be busy", SOON, async || Ok((audit.count(work_of(0))? >= 20).then_some(())))
+    eventually("the leader to be busy", TIME_LIMIT, async || Ok((audit.count(work_of(0))? >= 20).then_some(())))
         .await
         .unwrap();
 
     leader.signal(Signal::STOP).unwrap();
     // The pause of the scenario, longer than the lease.
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let taken_over = audit.first("the successor's work", SOON, work_of(1)).await.unwrap();
-    let left = terminating(&admin).await.unwrap();
+    let taken_over = audit.first("the successor's work", TIME_LIMIT, work_of(1)).await.unwrap();
+    let left = terminating_count(&admin).await.unwrap();
     assert!(left >= 50, "only {left} namespaces are left: nothing is queued in the paused leader");
     leader.signal(Signal::CONT).unwrap();
-    assert_eq!(leader.exit(SOON).await.unwrap(), Some(1), "a lost lease ends the process");
+    assert_eq!(leader.exit(TIME_LIMIT).await.unwrap(), Some(1), "a lost lease ends the process");
 
-    let renewal = audit.last("renewal", |it| holds(it, 0)).unwrap();
+    let renewal = audit.last("renewal", |it| is_lease_write_by(it, 0)).unwrap();
     let deadline = renewal.received + millis(DEFAULTS.1);
     assert!(taken_over.received > deadline);
     let late: Vec<_> = audit.events().unwrap().iter().filter(|it| work_of(0)(it) && it.received > deadline).collect();
     assert!(late.is_empty(), "{} writes after the deadline {deadline}: {:?}", late.len(), late.first());
     let before = audit.count(work_of(0)).unwrap();
-    say(&format!("SIGSTOP for 20 s: {before} writes before the deadline, none after"));
+    report(&format!("SIGSTOP for 20 s: {before} writes before the deadline, none after"));
 }
 
-async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on: On) {
+async fn five_seconds_without_api_server_lose_neither_work_nor_leadership(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for 5 s").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
@@ -302,24 +302,24 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/away";
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
     let mut manager = launch.flag("leader-elect-resource-name", "away").started().await.unwrap();
-    let first = audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    let first = audit.first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, 0)).await.unwrap();
     let holder = first.lease_holder().unwrap().to_owned();
 
     // Once with closed connections, once with frozen ones.
     for (name, disturb) in [("cut", Proxy::cut as fn(&Proxy)), ("frozen", Proxy::freeze)] {
         for number in 0..20 {
-            condemn(&admin, &format!("{name}-before-{number}"), 3).await.unwrap();
+            create_and_delete(&admin, &format!("{name}-before-{number}"), 3).await.unwrap();
         }
         disturb(&proxy);
         for number in 0..20 {
-            condemn(&admin, &format!("{name}-meanwhile-{number}"), 3).await.unwrap();
+            create_and_delete(&admin, &format!("{name}-meanwhile-{number}"), 3).await.unwrap();
         }
         // The outage of the scenario.
         tokio::time::sleep(Duration::from_secs(5)).await;
         proxy.restore();
         for number in 0..20 {
-            namespaces::gone(&admin, &format!("{name}-before-{number}"), SOON).await.unwrap();
-            namespaces::gone(&admin, &format!("{name}-meanwhile-{number}"), SOON).await.unwrap();
+            namespaces::wait_until_gone(&admin, &format!("{name}-before-{number}"), TIME_LIMIT).await.unwrap();
+            namespaces::wait_until_gone(&admin, &format!("{name}-meanwhile-{number}"), TIME_LIMIT).await.unwrap();
         }
         assert_eq!(manager.status().unwrap(), None, "{name}: the manager still runs");
         let spec = admin.get(lease).await.unwrap()["spec"].clone();
@@ -328,7 +328,7 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
     }
 }
 
-async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts(on: On) {
+async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader_writes(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for longer than the renew deadline").await.unwrap() else {
         return;
@@ -338,44 +338,44 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_lead
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let kubeconfig = plane.kubeconfig_through(Identity::Replica(0), proxy.port()).unwrap();
     let mut leader = replica(&plane, 0, DEFAULTS).unwrap().kubeconfig(&kubeconfig).started().await.unwrap();
-    audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    audit.first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, 0)).await.unwrap();
     let mut standby = replica(&plane, 1, DEFAULTS).unwrap().started().await.unwrap();
     standby.wait_until_ok("/readyz").await.unwrap();
     for number in 0..BACKLOG {
-        condemn(&admin, &format!("waiting-{number}"), 3).await.unwrap();
+        create_and_delete(&admin, &format!("waiting-{number}"), 3).await.unwrap();
     }
 
     proxy.cut();
-    let code = leader.exit(SOON).await.unwrap();
+    let code = leader.exit(TIME_LIMIT).await.unwrap();
     let exited = now();
     assert_eq!(code, Some(1), "a lost lease is a failure");
-    let renewal = audit.last("renewal", |it| holds(it, 0)).unwrap();
+    let renewal = audit.last("renewal", |it| is_lease_write_by(it, 0)).unwrap();
     // One second more for the exit itself and for this test to notice it.
     let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 1_000);
     assert!(exited <= latest, "exited at {exited}, the last renewal was at {}", renewal.completed);
-    let first = audit.first("the successor's work", SOON, |it| it.user() == user(1) && it.is_work()).await.unwrap();
+    let first = audit.first("the successor's work", TIME_LIMIT, |it| it.user() == user(1) && it.is_work()).await.unwrap();
     assert!(first.received > exited, "{first:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
+async fn go_manager_and_ours_take_over_one_lease_from_each_other() {
     let Some(assets) = assets_or_skip("handing the Lease to a Go manager and back") else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
     }
     let _place = PLACES.acquire().await;
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
-    let mut handed = Handed { plane: &plane, admin: &admin, audit: &mut audit };
+    let mut handed = LeaseHandover { plane: &plane, admin: &admin, audit: &mut audit };
     let mut leader = handed.launch(Flavour::Ours, 0).unwrap().started().await.unwrap();
     for (turn, flavour) in [(1, Flavour::Go), (2, Flavour::Ours), (3, Flavour::Go)] {
-        handed.works(turn - 1).await.unwrap();
+        handed.check_work(turn - 1).await.unwrap();
         let successor = handed.launch(flavour, turn).unwrap().started().await.unwrap();
         let asked = now();
         leader.signal(Signal::TERM).unwrap();
-        let code = leader.exit(SOON).await.unwrap();
-        let waited = handed.taken_over_by(turn, asked).await.unwrap();
+        let code = leader.exit(TIME_LIMIT).await.unwrap();
+        let waited = handed.takeover_delay(turn, asked).await.unwrap();
         match leader.flavour() {
             Flavour::Ours => {
                 assert_eq!(code, Some(0));
@@ -385,7 +385,7 @@ async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
         }
         leader = successor;
     }
-    handed.works(3).await.unwrap();
+    handed.check_work(3).await.unwrap();
     let lease = admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/to-and-fro").await.unwrap();
     assert_eq!(lease["spec"]["leaseTransitions"], 3, "{lease}");
 }
@@ -393,13 +393,13 @@ async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
 const HANDED_LEASE: Duration = Duration::from_secs(6);
 
 /// A Lease that is handed from one manager to the next; each has the number of its turn as its identity.
-struct Handed<'a> {
+struct LeaseHandover<'a> {
     plane: &'a ControlPlane,
     admin: &'a Rest,
     audit: &'a mut Audit,
 }
 
-impl Handed<'_> {
+impl LeaseHandover<'_> {
     fn launch(&self, flavour: Flavour, turn: usize) -> anyhow::Result<Launch> {
         let identity = Identity::Replica(u8::try_from(turn)?);
         Ok(Launch::new(self.plane, flavour)?
@@ -409,26 +409,26 @@ impl Handed<'_> {
     }
 
     /// Checks that the manager of this turn does the work.
-    async fn works(&mut self, turn: usize) -> anyhow::Result<()> {
-        self.audit.first("a leader", SOON, |it| holds(it, turn)).await?;
+    async fn check_work(&mut self, turn: usize) -> anyhow::Result<()> {
+        self.audit.first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, turn)).await?;
         let name = format!("turn-{turn}");
-        condemn(self.admin, &name, 3).await?;
-        namespaces::gone(self.admin, &name, SOON).await?;
+        create_and_delete(self.admin, &name, 3).await?;
+        namespaces::wait_until_gone(self.admin, &name, TIME_LIMIT).await?;
         let finalize = |it: &AuditEvent| it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded();
-        let finalized = self.audit.first("finalize", SOON, finalize).await?;
+        let finalized = self.audit.first("finalize", TIME_LIMIT, finalize).await?;
         anyhow::ensure!(finalized.user() == user(turn), "{name} was finalized by {}", finalized.user());
         Ok(())
     }
 
     /// How long after the last renewal of the previous leader its successor acquired the Lease.
-    async fn taken_over_by(&mut self, turn: usize, asked: Timestamp) -> anyhow::Result<Duration> {
-        let taken = self.audit.first("the takeover", SOON, |it| it.received > asked && holds(it, turn)).await?;
-        let renewal = self.audit.last("renewal", |it| holds(it, turn - 1))?;
+    async fn takeover_delay(&mut self, turn: usize, asked: Timestamp) -> anyhow::Result<Duration> {
+        let taken = self.audit.first("the takeover", TIME_LIMIT, |it| it.received > asked && is_lease_write_by(it, turn)).await?;
+        let renewal = self.audit.last("renewal", |it| is_lease_write_by(it, turn - 1))?;
         Ok(between(renewal.received, taken.received))
     }
 }
 
 /// True for a successful write of the Lease that sets the replica as its holder.
-fn holds(event: &AuditEvent, replica: usize) -> bool {
+fn is_lease_write_by(event: &AuditEvent, replica: usize) -> bool {
     event.user() == user(replica) && event.lease_holder().is_some_and(|it| !it.is_empty())
 }

@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use e2e::{Build, ControlPlane, Flavour, Identity, Launch, Options, assets_or_skip, binary, eventually, say};
+use e2e::{Build, ControlPlane, Flavour, Identity, Launch, Options, assets_or_skip, binary, eventually, report};
 use http::Method;
 
 use support::{On, on_both_servers};
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Flags and gates that some builds of kube-controller-manager have in addition to upstream's.
 const FOREIGN: &[&str] = &[
@@ -31,7 +31,7 @@ const FOREIGN: &[&str] = &[
 const NOT_IN_1_36: &[&str] = &["concurrent-disruption-syncs", "concurrent-disruption-stalepod-syncs"];
 
 on_both_servers! {
-    acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead
+    acceptance_shell_047_manager_leads_with_the_argument_list_of_kubeadm
 }
 
 /// Name, type, and default of each flag under each heading, in the order of the help.
@@ -95,7 +95,7 @@ fn names_types_defaults_and_groups_are_those_of_the_real_binary() {
     let scenario = "our --help beside kube-controller-manager's";
     let Some(assets) = assets_or_skip(scenario) else { return };
     let Some(theirs) = assets.binary("kube-controller-manager") else {
-        say(&format!("NOT RUN: {scenario}: no kube-controller-manager in {}", assets.folder().display()));
+        report(&format!("NOT RUN: {scenario}: no kube-controller-manager in {}", assets.folder().display()));
         return;
     };
     let theirs = Help::of(&theirs).without(|name| FOREIGN.contains(&name));
@@ -113,7 +113,7 @@ fn names_types_defaults_and_groups_are_those_of_the_real_binary() {
 }
 
 /// The arguments in kubeadm's manifest, with other paths and ports.
-async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: On) {
+async fn acceptance_shell_047_manager_leads_with_the_argument_list_of_kubeadm(on: On) {
     let Some(plane) = on.server("kubeadm's argument list", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     // kubeadm's controller-manager.conf has a client certificate; the embedded server supports only tokens.
@@ -148,7 +148,7 @@ async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: O
     }
     let manager = launch.started().await.unwrap();
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
-    eventually("the manager to lead", SOON, async || {
+    eventually("the manager to lead", TIME_LIMIT, async || {
         let holder = admin.find(lease).await?.and_then(|it| it["spec"]["holderIdentity"].as_str().map(str::to_owned));
         Ok(holder.filter(|it| !it.is_empty()))
     })
@@ -178,12 +178,12 @@ async fn gates(plane: &ControlPlane, launch: Launch) -> anyhow::Result<BTreeMap<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_043_feature_gates_of_1_36_are_those_that_the_real_binary_tells() {
+async fn acceptance_shell_043_feature_gates_of_1_36_are_those_of_the_real_binary() {
     let scenario = "our feature gates beside kube-controller-manager's";
     let Some(assets) = assets_or_skip(scenario) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let Ok(go) = Launch::new(&plane, Flavour::Go) else {
-        say(&format!("NOT RUN: {scenario}: no kube-controller-manager in {}", assets.folder().display()));
+        report(&format!("NOT RUN: {scenario}: no kube-controller-manager in {}", assets.folder().display()));
         return;
     };
     let mut theirs = gates(&plane, go).await.unwrap();

@@ -9,14 +9,14 @@ use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The manager reads it again every 30 s; the rest is for a machine that compiles at the same time.
-const ASKED_AGAIN: Duration = Duration::from_secs(45);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(45);
 const AUTHENTICATION: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 const AUTHORITIES: &str = "requestheader-client-ca-file";
 
 /// The `user` of a kubeconfig with the certificate `name` in this folder.
-fn shows(folder: &Path, name: &str) -> Value {
+fn client_certificate(folder: &Path, name: &str) -> Value {
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
     json!({ "client-certificate": file("crt"), "client-key": file("key") })
 }
@@ -41,8 +41,8 @@ fn other_proxy(folder: &Path) -> String {
 }
 
 /// The response for /metrics, on a new connection.
-async fn asks(manager: &Manager, user: Value, headers: &[(&str, &str)]) -> (u16, String) {
-    let rest = Rest::unverified_saying(manager.port(), user, headers).unwrap();
+async fn get_metrics(manager: &Manager, user: Value, headers: &[(&str, &str)]) -> (u16, String) {
+    let rest = Rest::unverified_with_headers(manager.port(), user, headers).unwrap();
     let answer = rest.send(Method::GET, "/metrics", None).await.unwrap();
     (answer.code, answer.text)
 }
@@ -52,7 +52,7 @@ async fn front_proxies_are_those_that_the_cluster_publishes_also_after_a_change(
     let Some(assets) = assets_or_skip("front proxies") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    let told = eventually("the server to publish its front proxies", SOON, async || {
+    let told = eventually("the server to publish its front proxies", TIME_LIMIT, async || {
         let found = admin.find(AUTHENTICATION).await?;
         Ok(found.and_then(|it| it["data"][AUTHORITIES].as_str().map(str::to_owned)))
     })
@@ -70,24 +70,24 @@ async fn front_proxies_are_those_that_the_cluster_publishes_also_after_a_change(
 
     let scraper = [("X-Remote-User", "scraper")];
     let master = [("X-Remote-User", "scraper"), ("X-Remote-Group", "system:masters")];
-    let proxy = shows(plane.certificates(), "front-proxy-client");
-    let (code, text) = asks(&manager, proxy.clone(), &scraper).await;
+    let proxy = client_certificate(plane.certificates(), "front-proxy-client");
+    let (code, text) = get_metrics(&manager, proxy.clone(), &scraper).await;
     assert!(code == 403 && text.contains("User \\\"scraper\\\""), "the user in the headers: {code} {text}");
-    let (code, text) = asks(&manager, proxy, &master).await;
+    let (code, text) = get_metrics(&manager, proxy, &master).await;
     assert_eq!(code, 200, "{text}");
     // A client certificate of the clients' authority determines the user, whatever the headers contain.
-    let (code, text) = asks(&manager, shows(plane.certificates(), "controller-manager"), &master).await;
+    let (code, text) = get_metrics(&manager, client_certificate(plane.certificates(), "controller-manager"), &master).await;
     assert!(code == 403 && text.contains("system:kube-controller-manager"), "{code} {text}");
 
     let pem = other_proxy(plane.folder());
-    let other = shows(plane.folder(), "other");
-    let (code, text) = asks(&manager, other.clone(), &master).await;
+    let other = client_certificate(plane.folder(), "other");
+    let (code, text) = get_metrics(&manager, other.clone(), &master).await;
     assert_eq!(code, 401, "{text}");
     // The server restores its own authority when it is removed, but does not remove authorities that others add.
     for (authorities, want) in [(format!("{}\n{pem}", told.trim_end()), 200), (told.clone(), 401)] {
         admin.merge(AUTHENTICATION, &json!({ "data": { AUTHORITIES: authorities } })).await.unwrap();
-        eventually("the manager to notice the change", ASKED_AGAIN, async || {
-            let (code, text) = asks(&manager, other.clone(), &master).await;
+        eventually("the manager to notice the change", REFRESH_INTERVAL, async || {
+            let (code, text) = get_metrics(&manager, other.clone(), &master).await;
             anyhow::ensure!(code == want, "{code} {text}");
             Ok(Some(()))
         })

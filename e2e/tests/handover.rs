@@ -10,19 +10,19 @@ use std::{
 use clock::Clock;
 use e2e::{
     ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, assets_or_skip, eventually, namespaces,
-    say,
-    workloads::{Board, Folder, Kind, create},
+    report,
+    workloads::{ObservedObjects, NamespaceObjects, Kind, create},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
 use serde_json::{Value, json};
 use tasks::Scope;
 
-const SOON: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "handed";
 const JOBS: [&str; 3] = ["plain", "indexed", "per-index"];
 const COMPLETIONS: usize = 24;
 /// The first manager is the upstream one; then they alternate.
-const TURNS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
+const LEADERS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
 
 fn template() -> Value {
     json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/main:1" }] } })
@@ -39,7 +39,7 @@ fn job(name: &str, more: &Value) -> Value {
 /// The scheduler and the user: decides how each pod ends, and records it.
 struct PodEnder {
     admin: Rest,
-    folder: Arc<Folder>,
+    objects: Arc<NamespaceObjects>,
     nodes: Vec<String>,
     /// For each Job: how many pods must succeed, and how many must fail.
     decided: BTreeMap<String, (u64, u64)>,
@@ -59,7 +59,7 @@ fn job_of(pod: &Value) -> &str {
 impl PodEnder {
     /// Binds all waiting pods. Every fifth pod of each Job fails.
     async fn bind(&mut self) -> anyhow::Result<()> {
-        for pod in self.folder.there(Kind::Pod) {
+        for pod in self.objects.existing(Kind::Pod) {
             let waits = !pod["spec"]["nodeName"].is_string() && !pod["metadata"]["deletionTimestamp"].is_string();
             if !waits || !self.known.insert(text(&pod, "uid").to_owned()) {
                 continue;
@@ -83,9 +83,9 @@ impl PodEnder {
     }
 
     /// Checks the counters, which must never decrease and never exceed the number of ended pods.
-    fn look(&mut self) -> anyhow::Result<u64> {
+    fn check_counters(&mut self) -> anyhow::Result<u64> {
         let mut all = 0;
-        for job in self.folder.there(Kind::Job) {
+        for job in self.objects.existing(Kind::Job) {
             let name = text(&job, "name").to_owned();
             let count = |field: &str| job["status"][field].as_u64().unwrap_or_default();
             let now = (count("succeeded"), count("failed"));
@@ -102,11 +102,11 @@ impl PodEnder {
     }
 
     /// Continues until this many pods are counted.
-    async fn until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
+    async fn run_until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
         let mut broken = None;
-        eventually(&format!("{wanted} counted pods"), SOON, async || {
+        eventually(&format!("{wanted} counted pods"), TIME_LIMIT, async || {
             self.bind().await?;
-            match self.look() {
+            match self.check_counters() {
                 Ok(counted) if counted >= wanted => Ok(Some(())),
                 Ok(counted) => anyhow::bail!("{counted}"),
                 Err(err) => {
@@ -135,15 +135,15 @@ fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
 async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
     let successor = launch(plane, flavour)?.started().await?;
     leader.signal(Signal::TERM)?;
-    leader.exit(SOON).await?;
+    leader.exit(TIME_LIMIT).await?;
     Ok(successor)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_counted_once() {
+async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_and_ours() {
     let Some(assets) = assets_or_skip("running Jobs handed over three times") else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
     }
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let (scope, admin) = (Scope::new(), plane.admin().await.unwrap());
@@ -151,7 +151,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     let environment = Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
     let fleet = Fleet::start(nodes, environment);
     fleet.registered().await;
-    let board = Board::start(&admin, &scope.spawner());
+    let observed = ObservedObjects::start(&admin, &scope.spawner());
     namespaces::create(&admin, NAMESPACE).await.unwrap();
     let indexed = json!({ "completionMode": "Indexed" });
     let per_index = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 4 });
@@ -160,28 +160,28 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     }
     let mut ender = PodEnder {
         admin,
-        folder: board.folder(NAMESPACE),
+        objects: observed.in_namespace(NAMESPACE),
         nodes: fleet.names().to_vec(),
         decided: BTreeMap::new(),
         known: BTreeSet::new(),
         counted: BTreeMap::new(),
     };
 
-    let mut leader = launch(&plane, TURNS[0]).unwrap().started().await.unwrap();
-    for (turn, flavour) in (1u64..).zip(&TURNS[1..]) {
-        ender.until_counted(turn * 15).await.unwrap();
+    let mut leader = launch(&plane, LEADERS[0]).unwrap().started().await.unwrap();
+    for (turn, flavour) in (1u64..).zip(&LEADERS[1..]) {
+        ender.run_until_counted(turn * 15).await.unwrap();
         let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
             // Pods still end while no manager counts them.
             ender.bind().await.unwrap();
         });
         leader = successor.unwrap();
     }
-    let (folder, clock) = (ender.folder.clone(), Clock::system());
+    let (objects, clock) = (ender.objects.clone(), Clock::system());
     let begun = clock.now();
-    let done = eventually("the Jobs to be complete", SOON * 2, async || {
+    let done = eventually("the Jobs to be complete", TIME_LIMIT * 2, async || {
         ender.bind().await?;
-        ender.look()?;
-        let jobs = folder.there(Kind::Job);
+        ender.check_counters()?;
+        let jobs = objects.existing(Kind::Job);
         let complete = |it: &Value| {
             let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.iter().any(|it| it["type"] == "Complete" && it["status"] == "True")
@@ -191,15 +191,15 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
         Ok(Some(()))
     });
     done.await.unwrap();
-    say(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
+    report(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
 
-    ender.look().unwrap();
+    ender.check_counters().unwrap();
     for name in JOBS {
         let (well, failed) = ender.decided[name];
         assert_eq!(ender.counted[name], (well, failed), "{name}");
         assert_eq!(usize::try_from(well).unwrap(), COMPLETIONS, "{name}: more pods than completions");
     }
-    let pods = folder.there(Kind::Pod);
+    let pods = objects.existing(Kind::Pod);
     assert_eq!(pods.len(), ender.known.len(), "no pod is gone");
     let held = pods.iter().filter(|it| !it["metadata"]["finalizers"].is_null()).count();
     assert_eq!(held, 0, "no pod keeps the finalizer");

@@ -17,9 +17,9 @@ use e2e::{
 use http::Method;
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The true conditions of a namespace that remains because an object in it has a finalizer.
-const STAYS: [&str; 2] = ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"];
+const TERMINATING_CONDITIONS: [&str; 2] = ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"];
 const ACCOUNT: &str = "system:serviceaccount:kube-system:namespace-controller";
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
 
@@ -29,15 +29,15 @@ async fn plane(what: &str) -> Option<ControlPlane> {
 }
 
 /// Creates and deletes a namespace with content, and waits for its removal.
-async fn empties(admin: &Rest, name: &str) {
+async fn create_and_delete(admin: &Rest, name: &str) {
     namespaces::create(admin, name).await.unwrap();
     admin.create_all(objects::dozen(name, 24)).await.unwrap();
     namespaces::delete(admin, name).await.unwrap();
-    namespaces::gone(admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(admin, name, TIME_LIMIT).await.unwrap();
 }
 
 /// Calls of our manager, with any of its identities.
-fn ours(audit: &mut Audit) -> Vec<AuditEvent> {
+fn our_requests(audit: &mut Audit) -> Vec<AuditEvent> {
     audit.events().unwrap().iter().filter(|it| it.user_agent.starts_with("mini-kcm/v")).cloned().collect()
 }
 
@@ -71,7 +71,7 @@ fn preflight(kubeconfig: &Path, flags: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone() {
+async fn acceptance_shell_040_namespace_is_deleted_with_the_rights_of_the_account_alone() {
     let Some(plane) = plane("controllers' own accounts").await else { return };
     let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
     assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_none());
@@ -83,9 +83,9 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
         .started()
         .await
         .unwrap();
-    empties(&admin, "first").await;
+    create_and_delete(&admin, "first").await;
     assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_some(), "it was created");
-    let events = ours(&mut audit);
+    let events = our_requests(&mut audit);
     let worked: BTreeSet<&str> = events.iter().filter(|it| it.is_work()).map(AuditEvent::user).collect();
     let managers = Identity::ControllerManager.user();
     assert_eq!(worked, BTreeSet::from([ACCOUNT, managers]), "the manager created the account");
@@ -111,14 +111,14 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
     // The account is created again, so its old tokens are invalid; the server may cache them for some seconds.
     admin.delete(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap();
     let mut round = 0;
-    eventually("another token", SOON, async || {
+    eventually("another token", TIME_LIMIT, async || {
         round += 1;
-        empties(&admin, &format!("again-{round}")).await;
+        create_and_delete(&admin, &format!("again-{round}")).await;
         Ok((audit.count(is_token_request)? >= 2).then_some(()))
     })
     .await
     .unwrap();
-    empties(&admin, "last").await;
+    create_and_delete(&admin, "last").await;
     let log = manager.log().unwrap();
     assert!(log.contains("the token was refused: asking for another"), "{log}");
     // A refused write to a path below /apis/ is not repeated, so only its sync may fail.
@@ -133,7 +133,7 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_041_without_own_accounts_all_is_done_by_the_kubeconfigs_user() {
+async fn acceptance_shell_041_without_accounts_all_requests_have_the_user_of_the_kubeconfig() {
     let Some(plane) = plane("the kubeconfig's user").await else { return };
     let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
     let _manager = Launch::new(&plane, Flavour::Ours)
@@ -142,8 +142,8 @@ async fn acceptance_shell_041_without_own_accounts_all_is_done_by_the_kubeconfig
         .started()
         .await
         .unwrap();
-    empties(&admin, "only").await;
-    let events = ours(&mut audit);
+    create_and_delete(&admin, "only").await;
+    let events = our_requests(&mut audit);
     assert!(events.iter().all(|it| it.user() == Identity::Replica(0).user()));
     let worked: Vec<&AuditEvent> = events.iter().filter(|it| it.is_work()).collect();
     assert!(
@@ -173,7 +173,7 @@ async fn preflight_prints_the_missing_rules_and_they_are_enough() {
     std::fs::write(&file, said).unwrap();
     apply(&kubectl, &file);
     // The server's authorizer gets new rules from a watch, so a moment later.
-    eventually("the rules to be enough", SOON, async || {
+    eventually("the rules to be enough", TIME_LIMIT, async || {
         let (code, said) = preflight(&nobody, &[]);
         anyhow::ensure!(code == Some(0), "{said}");
         Ok(Some(()))
@@ -187,7 +187,7 @@ async fn preflight_prints_the_missing_rules_and_they_are_enough() {
         .started()
         .await
         .unwrap();
-    empties(&admin, "granted").await;
+    create_and_delete(&admin, "granted").await;
 
     let manager = plane.kubeconfig(Identity::ControllerManager).unwrap();
     let (code, said) = preflight(&manager, &["--use-service-account-credentials"]);
@@ -209,7 +209,7 @@ async fn preflight_prints_the_missing_rules_and_they_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_manifest_of_our_own_account_grants_what_is_needed() {
+async fn manifest_grants_all_needed_rights() {
     let Some(plane) = plane("manifests/rbac.yaml").await else { return };
     let Some(kubectl) = kubectl(&plane, "manifests/rbac.yaml") else { return };
     let admin = plane.admin().await.unwrap();
@@ -217,7 +217,7 @@ async fn the_manifest_of_our_own_account_grants_what_is_needed() {
     apply(&kubectl, &manifest);
     let account = kubeconfig_of(&plane, &admin, "mini-kcm").await;
     let lease = "--leader-elect-resource-name=mini-kcm";
-    eventually("the rules to be known", SOON, async || {
+    eventually("the rules to be known", TIME_LIMIT, async || {
         let (code, said) = preflight(&account, &[lease, "--controllers=namespace-controller"]);
         anyhow::ensure!(code == Some(0) && !said.contains("warning"), "{said}");
         Ok(Some(()))
@@ -231,22 +231,22 @@ async fn the_manifest_of_our_own_account_grants_what_is_needed() {
         .started()
         .await
         .unwrap();
-    empties(&admin, "own").await;
+    create_and_delete(&admin, "own").await;
     let (code, said) = preflight(&account, &[lease, "--use-service-account-credentials"]);
     assert_eq!(code, Some(0), "{said}");
     let path = format!("{ACCOUNTS}/namespace-controller");
     assert!(admin.find(&path).await.unwrap().is_none(), "the check creates nothing");
-    let refused: Vec<AuditEvent> = ours(&mut plane.audit()).into_iter().filter(|it| it.code() == 403).collect();
+    let refused: Vec<AuditEvent> = our_requests(&mut plane.audit()).into_iter().filter(|it| it.code() == 403).collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
 
 /// A namespace that is being deleted and remains, because an object in it has a finalizer. Returns the users that wrote
 /// its status.
-async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
+async fn create_held_namespace(admin: &Rest, name: &str) -> BTreeSet<String> {
     namespaces::create(admin, name).await.unwrap();
-    admin.create_all(vec![objects::held_by("a/b", objects::config_map(name, "c"))]).await.unwrap();
+    admin.create_all(vec![objects::with_finalizer("a/b", objects::config_map(name, "c"))]).await.unwrap();
     namespaces::delete(admin, name).await.unwrap();
-    let stays = namespaces::until_true(admin, name, &STAYS, SOON).await.unwrap();
+    let stays = namespaces::wait_until_true(admin, name, &TERMINATING_CONDITIONS, TIME_LIMIT).await.unwrap();
     let fields = stays["metadata"]["managedFields"].as_array().unwrap();
     let status = fields.iter().filter(|it| it["subresource"] == "status");
     status.map(|it| it["manager"].as_str().unwrap().to_owned()).collect()
@@ -256,13 +256,13 @@ async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
 fn go_manager(plane: &ControlPlane, what: &str) -> bool {
     let there = plane.assets().unwrap().binary("kube-controller-manager").is_some();
     if !there {
-        e2e::say(&format!("NOT RUN: {what}: no kube-controller-manager"));
+        e2e::report(&format!("NOT RUN: {what}: no kube-controller-manager"));
     }
     there
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_alone_does_its_work() {
+async fn acceptance_shell_048_manager_works_beside_the_go_manager_without_that_controller() {
     let Some(plane) = plane("half a replacement").await else { return };
     if !go_manager(&plane, "half a replacement") {
         return;
@@ -271,8 +271,8 @@ async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_
     let go = Launch::new(&plane, Flavour::Go).unwrap().flag("controllers", "*,-namespace-controller");
     let _go = go.started().await.unwrap();
     let _manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
-    empties(&admin, "alone").await;
-    assert_eq!(held(&admin, "held").await, BTreeSet::from(["mini-kcm".to_owned()]));
+    create_and_delete(&admin, "alone").await;
+    assert_eq!(create_held_namespace(&admin, "held").await, BTreeSet::from(["mini-kcm".to_owned()]));
     let events = audit.events().unwrap();
     let by = |event: &AuditEvent, agent: &str| {
         event.is_work() && event.resource().starts_with("namespaces") && event.user_agent.starts_with(agent)
@@ -286,7 +286,7 @@ async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
+async fn acceptance_shell_049_go_manager_with_the_same_controller_is_reported() {
     let Some(plane) = plane("two managers at one work").await else { return };
     if !go_manager(&plane, "two managers at one work") {
         return;
@@ -295,9 +295,9 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
     let _go = Launch::new(&plane, Flavour::Go).unwrap().started().await.unwrap();
     let kubeconfig = plane.kubeconfig(Identity::Admin).unwrap();
     let mut round = 0;
-    let said = eventually("its writes to be noticed", SOON, async || {
+    let said = eventually("its writes to be noticed", TIME_LIMIT, async || {
         round += 1;
-        held(&admin, &format!("held-{round}")).await;
+        create_held_namespace(&admin, &format!("held-{round}")).await;
         let (code, said) = preflight(&kubeconfig, &["--controllers=namespace-controller"]);
         // A write in the first seconds of its term cannot be attributed to that term with certainty.
         Ok((code == Some(1)).then_some(said))
@@ -325,14 +325,14 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
     let manager = launch.started().await.unwrap();
     let counted =
         "mini_kcm_foreign_writes_total{controller=\"namespace-controller\",manager=\"kube-controller-manager\"} ";
-    eventually("it to be counted", SOON, async || {
+    eventually("it to be counted", TIME_LIMIT, async || {
         let metrics = manager.endpoints()?.send(Method::GET, "/metrics", None).await?.text;
         Ok(metrics.contains(counted).then_some(()))
     })
     .await
     .unwrap();
     let told = ["another manager does this controller's work too", "leads under the Lease e2e-"];
-    eventually("it to be logged", SOON, async || {
+    eventually("it to be logged", TIME_LIMIT, async || {
         let log = manager.log()?;
         Ok(told.iter().all(|it| log.contains(it)).then_some(()))
     })

@@ -14,8 +14,8 @@ use std::{
 
 use api::{Cached, Lease, Meta, Namespace, Node, Pod, Resource};
 use e2e::{
-    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, View, assets_or_skip, eventually, namespaces, objects,
-    say,
+    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, StandaloneInformers, assets_or_skip, eventually, namespaces, objects,
+    report,
 };
 use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
@@ -24,16 +24,16 @@ use serde_json::{Value, json};
 use support::{On, on_both_servers};
 
 /// The back-off may have grown to a minute while the server was not available.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIME_LIMIT: Duration = Duration::from_secs(150);
 /// A watch of 60 to 75 s that is silent for ten seconds after its timeout counts as frozen.
-const FROZEN_IS_FOUND: Duration = Duration::from_secs(95);
+const FROZEN_WATCH_TIME_LIMIT: Duration = Duration::from_secs(95);
 
 const RELISTS: &str = "mini_kcm_informer_relists_total";
 const FROZEN: &str = "mini_kcm_informer_frozen_watches_total";
 
 /// Informers of five types: four typed, one as metadata.
 struct Watching {
-    view: View,
+    view: StandaloneInformers,
     namespaces: Informer<Namespace>,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
@@ -43,7 +43,7 @@ struct Watching {
 
 impl Watching {
     fn start(site: &Site, port: u16, seed: u64) -> anyhow::Result<Self> {
-        let view = View::open(&site.kubeconfig_through(Identity::Admin, port)?, seed)?;
+        let view = StandaloneInformers::open(&site.kubeconfig_through(Identity::Admin, port)?, seed)?;
         let config_maps = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
         Ok(Self {
             namespaces: view.informers.typed(),
@@ -63,25 +63,25 @@ impl Watching {
 
     async fn synced(&self) -> anyhow::Result<()> {
         let all = self.all();
-        tokio::time::timeout(PATIENCE, join_all(all.iter().map(|it| it.synced()))).await?;
+        tokio::time::timeout(TIME_LIMIT, join_all(all.iter().map(|it| it.synced()))).await?;
         Ok(())
     }
 
     /// Waits until every store equals a fresh list.
-    async fn is_true(&self, admin: &Rest) -> anyhow::Result<()> {
-        self.typed_is_true(admin, PATIENCE).await?;
-        equals(self.config_maps.fed(), admin, PATIENCE).await
+    async fn wait_until_current(&self, admin: &Rest) -> anyhow::Result<()> {
+        self.wait_until_typed_current(admin, TIME_LIMIT).await?;
+        wait_until_equal(self.config_maps.fed(), admin, TIME_LIMIT).await
     }
 
-    async fn typed_is_true(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
-        let (namespaces, pods) = (equals(&self.namespaces, admin, within), equals(&self.pods, admin, within));
-        let (nodes, leases) = (equals(&self.nodes, admin, within), equals(&self.leases, admin, within));
+    async fn wait_until_typed_current(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
+        let (namespaces, pods) = (wait_until_equal(&self.namespaces, admin, within), wait_until_equal(&self.pods, admin, within));
+        let (nodes, leases) = (wait_until_equal(&self.nodes, admin, within), wait_until_equal(&self.leases, admin, within));
         tokio::try_join!(namespaces, pods, nodes, leases).map(drop)
     }
 }
 
 /// Waits until a store has exactly the objects of a fresh list, in the same versions.
-async fn equals<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duration) -> anyhow::Result<()> {
+async fn wait_until_equal<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duration) -> anyhow::Result<()> {
     let path = informer.resource().collection(None);
     let what = format!("the store of {} to equal a fresh list", informer.resource());
     eventually(&what, within, async || {
@@ -115,7 +115,7 @@ async fn equals<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duratio
 /// Creates, changes and deletes objects of all watched types at random, the same for equal seeds.
 struct Churn {
     admin: Rest,
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     /// The existing objects, by path.
     there: BTreeMap<String, bool>,
     turn: u32,
@@ -124,20 +124,20 @@ struct Churn {
 impl Churn {
     async fn start(admin: Rest, seed: u64) -> anyhow::Result<Self> {
         namespaces::create(&admin, "churn").await?;
-        Ok(Self { admin, dice: fastrand::Rng::with_seed(seed), there: BTreeMap::new(), turn: 0 })
+        Ok(Self { admin, rng: fastrand::Rng::with_seed(seed), there: BTreeMap::new(), turn: 0 })
     }
 
-    async fn some(&mut self, steps: usize) -> anyhow::Result<()> {
+    async fn run_steps(&mut self, steps: usize) -> anyhow::Result<()> {
         for _ in 0..steps {
-            self.step().await?;
+            self.run_step().await?;
         }
         Ok(())
     }
 
-    async fn step(&mut self) -> anyhow::Result<()> {
+    async fn run_step(&mut self) -> anyhow::Result<()> {
         self.turn += 1;
-        let name = format!("it-{}", self.dice.u8(0..40));
-        let (collection, object) = match self.dice.u8(0..5) {
+        let name = format!("it-{}", self.rng.u8(0..40));
+        let (collection, object) = match self.rng.u8(0..5) {
             0 => objects::pod("churn", &name),
             1 => objects::config_map("churn", &name),
             2 => ("/api/v1/nodes".to_owned(), json!({ "metadata": { "name": name } })),
@@ -154,10 +154,10 @@ impl Churn {
                 self.admin.create(&collection, &object).await?;
                 self.there.insert(path, true);
             }
-            Some(_) if collection == "/api/v1/namespaces" && self.dice.u8(0..3) > 0 => {
+            Some(_) if collection == "/api/v1/namespaces" && self.rng.u8(0..3) > 0 => {
                 self.label(&path).await?;
             }
-            Some(true) if self.dice.bool() => {
+            Some(true) if self.rng.bool() => {
                 self.admin.delete(&path).await?;
                 if collection != "/api/v1/namespaces" {
                     self.there.remove(&path);
@@ -177,48 +177,48 @@ impl Churn {
 }
 
 on_both_servers! {
-    watches_that_freeze_silently_are_found_and_healed
-    storms_of_429_delay_and_lose_nothing
+    frozen_watches_are_detected_and_replaced
+    many_429_responses_delay_and_lose_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
+async fn stores_are_correct_after_api_server_restart_and_compaction() {
     let Some(assets) = assets_or_skip("informers: restart and compaction") else { return };
     let mut plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 1).await.unwrap();
-    churn.some(200).await.unwrap();
+    churn.run_steps(200).await.unwrap();
     let watching = Watching::start(&plane, proxy.port(), 1).unwrap();
     watching.synced().await.unwrap();
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
 
     plane.stop_apiserver().unwrap();
     plane.start_apiserver().await.unwrap();
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
 
     // The informers cannot see what happens now; then the server compacts it.
     proxy.cut();
-    churn.some(200).await.unwrap();
+    churn.run_steps(200).await.unwrap();
     plane.compact().await.unwrap();
     plane.stop_apiserver().unwrap();
     plane.start_apiserver().await.unwrap();
     let relists = watching.view.sum(RELISTS);
     proxy.restore();
-    churn.some(50).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(50).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
     let relists = watching.view.sum(RELISTS) - relists;
     assert!(relists >= 1, "no version was too old: the compaction had no effect");
-    say(&format!("informers: {relists} relists after a compaction"));
+    report(&format!("informers: {relists} relists after a compaction"));
 }
 
-async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
+async fn frozen_watches_are_detected_and_replaced(on: On) {
     let Some(plane) = on.server("informers: frozen watches", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
-    churn.some(200).await.unwrap();
+    churn.run_steps(200).await.unwrap();
     // One proxy freezes the connections; the other keeps the connection working and answers its pings.
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let gateway = Gateway::start(&plane).await.unwrap();
@@ -229,21 +229,21 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     behind_gateway.synced().await.unwrap();
     // The stream of a first set has another timeout: wait until all watches are ordinary ones.
     let watches = behind_gateway.all().len() as u64;
-    let ordinary = gateway.watches() + watches;
+    let ordinary = gateway.watch_count() + watches;
     before_gateway.cut_present();
-    eventually("all watches to be open again", PATIENCE, async || Ok((gateway.watches() >= ordinary).then_some(())))
+    eventually("all watches to be open again", TIME_LIMIT, async || Ok((gateway.watch_count() >= ordinary).then_some(())))
         .await
         .unwrap();
-    churn.some(50).await.unwrap();
-    behind_gateway.is_true(&admin).await.unwrap();
+    churn.run_steps(50).await.unwrap();
+    behind_gateway.wait_until_current(&admin).await.unwrap();
 
     proxy.freeze_present();
     gateway.silence_watches();
-    churn.some(200).await.unwrap();
+    churn.run_steps(200).await.unwrap();
     let (cable, gateway) = tokio::join!(
-        on_cable.is_true(&admin),
+        on_cable.wait_until_current(&admin),
         // Not the metadata watch, because it may be silent for ten minutes.
-        behind_gateway.typed_is_true(&admin, FROZEN_IS_FOUND),
+        behind_gateway.wait_until_typed_current(&admin, FROZEN_WATCH_TIME_LIMIT),
     );
     cable.unwrap();
     gateway.unwrap();
@@ -251,11 +251,11 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     assert_eq!(behind_gateway.view.sum(RELISTS), 0, "a frozen watch is reopened, not listed");
 }
 
-async fn storms_of_429_delay_and_lose_nothing(on: On) {
+async fn many_429_responses_delay_and_lose_nothing(on: On) {
     let Some(plane) = on.server("informers: 429 storms", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 4).await.unwrap();
-    churn.some(200).await.unwrap();
+    churn.run_steps(200).await.unwrap();
     let gateway = Gateway::start(&plane).await.unwrap();
     let proxy = Proxy::start(gateway.port()).await.unwrap();
     // It starts while requests are refused …
@@ -267,12 +267,12 @@ async fn storms_of_429_delay_and_lose_nothing(on: On) {
     // … and then all watches are cut while requests are refused again.
     gateway.refuse_next(2);
     proxy.cut_present();
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
     assert!(gateway.refused() >= 4 * watches, "each type was refused twice again");
     assert_eq!(watching.view.sum(RELISTS), 0, "a refusal is no reason to list");
-    churn.some(50).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(50).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,26 +287,26 @@ async fn goaway_frames_lose_nothing() {
     watching.synced().await.unwrap();
     // The server sends GOAWAY for one request of fifty: reopen watches until a connection has ended.
     let connections = proxy.accepted();
-    eventually("a connection to be closed", PATIENCE, async || {
+    eventually("a connection to be closed", TIME_LIMIT, async || {
         watching.all().iter().for_each(|it| it.reopen_for_proof());
-        churn.some(10).await?;
+        churn.run_steps(10).await?;
         Ok((proxy.accepted() > connections + 1).then_some(()))
     })
     .await
     .unwrap();
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
-    say(&format!("informers: {} connections under --goaway-chance", proxy.accepted()));
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
+    report(&format!("informers: {} connections under --goaway-chance", proxy.accepted()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_watches_than_a_connection_may_carry_are_all_served() {
+async fn more_watches_than_streams_of_a_connection_are_all_served() {
     let Some(assets) = assets_or_skip("informers: --http2-max-streams-per-connection") else { return };
     let flags = vec!["--http2-max-streams-per-connection=32".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 6).await.unwrap();
-    churn.some(100).await.unwrap();
+    churn.run_steps(100).await.unwrap();
     let watching = Watching::start(&plane, plane.port(), 6).unwrap();
     let secrets = Resource::namespaced("", "v1", "secrets", "Secret");
     let many: Vec<_> = (0..70)
@@ -314,16 +314,16 @@ async fn more_watches_than_a_connection_may_carry_are_all_served() {
         .collect();
     watching.synced().await.unwrap();
     let watched: Vec<_> = many.iter().map(|it| it.watched()).collect();
-    tokio::time::timeout(PATIENCE, join_all(watched.iter().map(|it| it.synced()))).await.unwrap();
+    tokio::time::timeout(TIME_LIMIT, join_all(watched.iter().map(|it| it.synced()))).await.unwrap();
     for number in 0..70 {
         let name = format!("many-{number}");
         namespaces::create(&admin, &name).await.unwrap();
         let (path, secret) = objects::secret(&name, "one");
         admin.create(&path, &secret).await.unwrap();
     }
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
-    eventually("every watch to bring its secret", PATIENCE, async || {
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
+    eventually("every watch to bring its secret", TIME_LIMIT, async || {
         Ok(many.iter().all(|it| it.store().len() == 1).then_some(()))
     })
     .await
@@ -331,20 +331,20 @@ async fn more_watches_than_a_connection_may_carry_are_all_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_http2_is_served_as_well() {
+async fn informers_work_without_http2() {
     let Some(assets) = assets_or_skip("informers: --disable-http2-serving") else { return };
     let flags = vec!["--disable-http2-serving".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 7).await.unwrap();
-    churn.some(100).await.unwrap();
+    churn.run_steps(100).await.unwrap();
     let watching = Watching::start(&plane, proxy.port(), 7).unwrap();
     watching.synced().await.unwrap();
-    churn.some(200).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(200).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
     assert!(proxy.accepted() >= 5, "each watch has a connection of its own");
     proxy.cut_present();
-    churn.some(100).await.unwrap();
-    watching.is_true(&admin).await.unwrap();
+    churn.run_steps(100).await.unwrap();
+    watching.wait_until_current(&admin).await.unwrap();
 }

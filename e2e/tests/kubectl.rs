@@ -7,13 +7,13 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use clock::Clock;
-use e2e::{eventually, say};
+use e2e::{eventually, report};
 use serde_json::{Value, json};
 use test_cluster::{Served, TestCluster};
 use tokio::process::{Child, Command};
 
 /// Long enough for a slow machine.
-const SOON: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 const SAMPLES: &str = include_str!("kubectl/samples.yaml");
 const WEB: &str = include_str!("kubectl/web.yaml");
@@ -75,7 +75,7 @@ impl Kubectl {
         let Some(binary) = folders.map(|it| it.join("kubectl")).find(|it| it.is_file()) else {
             let required = std::env::var("MINI_KCM_E2E").is_ok_and(|it| it == "required");
             assert!(!required, "{scenario}: MINI_KCM_E2E=required, but there is no kubectl");
-            say(&format!("NOT RUN: {scenario}: no kubectl in KUBEBUILDER_ASSETS or on PATH"));
+            report(&format!("NOT RUN: {scenario}: no kubectl in KUBEBUILDER_ASSETS or on PATH"));
             return None;
         };
         let cluster = TestCluster::new(Clock::system());
@@ -120,7 +120,7 @@ impl Kubectl {
         text
     }
 
-    async fn fails(&self, line: &str, part: &str) {
+    async fn assert_fails(&self, line: &str, part: &str) {
         let (code, text) = self.run(&line.split_whitespace().collect::<Vec<_>>()).await;
         assert_eq!(code, 1, "kubectl {line}\n{text}");
         assert!(text.contains(part), "kubectl {line}\n{text}");
@@ -131,7 +131,7 @@ impl Kubectl {
         self.cluster.clear_requests();
         let child = self.command(&line.split_whitespace().collect::<Vec<_>>()).spawn().unwrap();
         let watches = || self.cluster.requests().iter().any(|it| it.verb == "watch" && it.resource == resource);
-        eventually("a watch by kubectl", SOON, async || Ok(watches().then_some(()))).await.unwrap();
+        eventually("a watch by kubectl", TIME_LIMIT, async || Ok(watches().then_some(()))).await.unwrap();
         child
     }
 
@@ -154,8 +154,8 @@ impl Kubectl {
 }
 
 /// Asserts that it exits with 0 soon.
-async fn ends(child: Child) -> String {
-    let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+async fn wait_for_success(child: Child) -> String {
+    let output = tokio::time::timeout(TIME_LIMIT, child.wait_with_output()).await.unwrap().unwrap();
     let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
     assert!(output.status.success(), "{text}");
     text
@@ -210,16 +210,16 @@ async fn acceptance_api_120_waiting_ends() {
     kubectl.cluster.update("pods", "default", "p", |it| {
         it["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
     });
-    assert_eq!(ends(waits).await, "pod/p condition met\n");
+    assert_eq!(wait_for_success(waits).await, "pod/p condition met\n");
     let waits = kubectl.begin("wait --for=jsonpath={.status.phase}=Running pod/p --timeout=30s", "pods").await;
     kubectl.cluster.update("pods", "default", "p", |it| it["status"]["phase"] = json!("Running"));
-    ends(waits).await;
+    wait_for_success(waits).await;
     let waits = kubectl.begin("wait --for=delete pod/p --timeout=30s", "pods").await;
     kubectl.cluster.remove("pods", "default", "p");
-    ends(waits).await;
+    wait_for_success(waits).await;
     kubectl.ok("wait --for=delete pod/p --timeout=5s").await;
     kubectl.cluster.create(pod("q"));
-    kubectl.fails("wait --for=condition=Ready pod/q --timeout=1s", "timed out waiting for the condition").await;
+    kubectl.assert_fails("wait --for=condition=Ready pod/q --timeout=1s", "timed out waiting for the condition").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,7 +231,7 @@ async fn acceptance_api_121_deleting_in_the_foreground() {
     let web = kubectl.cluster.get("Deployment", "default", "web").unwrap();
     assert_eq!(web["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     kubectl.cluster.update("Deployment", "default", "web", |it| it["metadata"]["finalizers"] = json!([]));
-    assert!(ends(deletes).await.contains("deleted"));
+    assert!(wait_for_success(deletes).await.contains("deleted"));
 
     kubectl.ok("apply -f web.yaml").await;
     kubectl.ok("delete deployment web --cascade=orphan --wait=false").await;
@@ -278,7 +278,7 @@ async fn acceptance_api_121_rollouts_are_followed() {
     kubectl.ok("apply -f web.yaml").await;
     let follows = kubectl.begin("rollout status deployment/web --timeout=30s", "deployments").await;
     kubectl.roll_out();
-    assert!(ends(follows).await.contains("successfully rolled out"));
+    assert!(wait_for_success(follows).await.contains("successfully rolled out"));
 
     // Two revisions, as the Deployment controller would create them.
     let web = kubectl.cluster.get("Deployment", "default", "web").unwrap();
@@ -321,11 +321,11 @@ async fn acceptance_api_121_rollouts_are_followed() {
 async fn acceptance_api_122_applying_on_the_server_is_refused() {
     let kubectl = kubectl_or_skip!("kubectl: apply --server-side");
     kubectl.file("web.yaml", WEB);
-    kubectl.fails("apply --server-side -f web.yaml", "Server-side apply not available on the server").await;
+    kubectl.assert_fails("apply --server-side -f web.yaml", "Server-side apply not available on the server").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_in_every_way() {
+async fn objects_are_changed_with_many_kubectl_commands() {
     let kubectl = kubectl_or_skip!("kubectl: changes");
     for (name, text) in [("samples.yaml", SAMPLES), ("web.yaml", WEB)] {
         kubectl.file(name, text);
@@ -347,7 +347,7 @@ async fn changes_in_every_way() {
     let pod = |kubectl: &Kubectl| kubectl.cluster.get("pods", "default", "p").unwrap()["metadata"].clone();
     kubectl.ok("label pod p tier=front").await;
     assert_eq!(pod(&kubectl)["labels"]["tier"], "front");
-    kubectl.fails("label pod p tier=back", "already has a value").await;
+    kubectl.assert_fails("label pod p tier=back", "already has a value").await;
     kubectl.ok("label pod p tier-").await;
     assert_eq!(pod(&kubectl)["labels"]["tier"], Value::Null);
     kubectl.ok("annotate pod p note=here").await;
@@ -369,7 +369,7 @@ async fn changes_in_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_in_every_way() {
+async fn objects_are_read_with_many_kubectl_commands() {
     let kubectl = kubectl_or_skip!("kubectl: reading");
     kubectl.file("samples.yaml", SAMPLES);
     kubectl.ok("create -f samples.yaml").await;
@@ -394,15 +394,15 @@ async fn reading_in_every_way() {
     kubectl.ok("cluster-info").await;
     let nowhere = "kubectl explain is not served by this test cluster: no field is described here";
     for line in ["explain pods.spec", "explain job", "explain job --output=plaintext-openapiv2"] {
-        kubectl.fails(line, nowhere).await;
+        kubectl.assert_fails(line, nowhere).await;
     }
-    kubectl.fails("logs p -c c", "pods/log is not served by this test cluster: no container runs here").await;
-    kubectl.fails("describe pod none", "pods \"none\" not found").await;
+    kubectl.assert_fails("logs p -c c", "pods/log is not served by this test cluster: no container runs here").await;
+    kubectl.assert_fails("describe pod none", "pods \"none\" not found").await;
 
     // A watch prints one row for each change, under one header.
     let child = kubectl.begin("get pods --watch --request-timeout=3s", "pods").await;
     kubectl.cluster.update("pods", "default", "p", |it| it["status"]["phase"] = json!("Running"));
-    let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(TIME_LIMIT, child.wait_with_output()).await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(text.matches("NAME").count(), 1, "{text}");
     assert!(text.contains("Pending") && text.contains("Running"), "{text}");
@@ -471,8 +471,8 @@ async fn acceptance_api_121_scaling() {
         assert_eq!(kubectl.cluster.get(kind, "default", name).unwrap()["spec"]["replicas"], 5);
     }
     kubectl.ok("scale deployment/web --current-replicas=5 --replicas=1").await;
-    kubectl.fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1").await;
-    kubectl.fails("scale job/j --replicas=2", "could not find the requested resource").await;
+    kubectl.assert_fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1").await;
+    kubectl.assert_fails("scale job/j --replicas=2", "could not find the requested resource").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -494,12 +494,12 @@ async fn draining_a_node() {
         pod.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
     };
     let both = async || Ok((evicted("a") && evicted("b")).then_some(()));
-    eventually("the eviction of both pods", SOON, both).await.unwrap();
+    eventually("the eviction of both pods", TIME_LIMIT, both).await.unwrap();
     // What the kubelet would do.
     for name in ["a", "b"] {
         kubectl.cluster.delete("pods", "default", name);
     }
-    assert!(ends(drains).await.contains("node/n1 drained"));
+    assert!(wait_for_success(drains).await.contains("node/n1 drained"));
     assert_eq!(kubectl.cluster.get("nodes", "", "n1").unwrap()["spec"]["unschedulable"], true);
     assert!(!evicted("c"), "another node's pod stays");
 }

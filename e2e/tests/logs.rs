@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use support::{On, Server, on_both_servers};
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// A token that an unknown client may send.
-const STRANGER: &str = "canary-of-a-stranger";
+const UNKNOWN_USER: &str = "canary-of-a-stranger";
 /// Every page about the manager itself.
 const PAGES: &[&str] = &[
     "/metrics",
@@ -37,10 +37,10 @@ const PAGES: &[&str] = &[
 ];
 
 on_both_servers! {
-    acceptance_shell_050_every_line_of_a_life_is_one_json_object
-    acceptance_shell_027_verbosity_is_put_while_it_runs
-    a_life_in_text_says_what_operators_look_for
-    secrets_are_in_no_line_and_on_no_page_at_any_verbosity
+    acceptance_shell_050_every_log_line_is_one_json_object
+    acceptance_shell_027_verbosity_changes_at_run_time
+    text_log_has_the_lines_that_operators_need
+    no_log_line_and_no_page_contains_secrets_at_any_verbosity
 }
 
 /// Only the namespace controller with these flags; every page is allowed for all clients.
@@ -50,31 +50,31 @@ fn launch(server: &Server, flags: &[(&str, &str)]) -> Launch {
 }
 
 /// Lets the manager empty and finalize a namespace.
-async fn work(server: &Server, name: &str) {
+async fn empty_namespace(server: &Server, name: &str) {
     let admin = server.admin().await.unwrap();
     namespaces::create(&admin, name).await.unwrap();
     namespaces::delete(&admin, name).await.unwrap();
-    namespaces::gone(&admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&admin, name, TIME_LIMIT).await.unwrap();
 }
 
 /// Stops the manager and returns its whole log.
-async fn stopped(mut manager: Manager) -> String {
+async fn stop(mut manager: Manager) -> String {
     manager.signal(Signal::TERM).unwrap();
-    assert_eq!(manager.exit(SOON).await.unwrap(), Some(0));
+    assert_eq!(manager.exit(TIME_LIMIT).await.unwrap(), Some(0));
     manager.log().unwrap()
 }
 
 /// Waits until the log contains a text.
-async fn says(manager: &Manager, words: &str) {
+async fn wait_for_line(manager: &Manager, words: &str) {
     let said = async || Ok(manager.log()?.contains(words).then_some(()));
-    eventually(&format!("the log to say {words:?}"), SOON, said).await.unwrap();
+    eventually(&format!("the log to say {words:?}"), TIME_LIMIT, said).await.unwrap();
 }
 
-async fn acceptance_shell_050_every_line_of_a_life_is_one_json_object(on: On) {
+async fn acceptance_shell_050_every_log_line_is_one_json_object(on: On) {
     let Some(server) = on.server("lines in JSON", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("logging-format", "json"), ("v", "2")]).started().await.unwrap();
-    work(&server, "logs-json").await;
-    let log = stopped(manager).await;
+    empty_namespace(&server, "logs-json").await;
+    let log = stop(manager).await;
     let mut messages = Vec::new();
     for line in log.lines() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{line}: {err}"));
@@ -98,7 +98,7 @@ async fn acceptance_shell_050_every_line_of_a_life_is_one_json_object(on: On) {
     }
 }
 
-async fn acceptance_shell_027_verbosity_is_put_while_it_runs(on: On) {
+async fn acceptance_shell_027_verbosity_changes_at_run_time(on: On) {
     let Some(server) = on.server("PUT to /debug/flags/v", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "0")]).started().await.unwrap();
     let endpoints = manager.endpoints().unwrap();
@@ -113,27 +113,27 @@ async fn acceptance_shell_027_verbosity_is_put_while_it_runs(on: On) {
             .matches(&format!("\"Finished syncing\" controller=\"namespace-controller\" key=\"{key}\""))
             .count()
     };
-    work(&server, "logs-quiet").await;
+    empty_namespace(&server, "logs-quiet").await;
     put(4).await;
-    work(&server, "logs-loud").await;
-    says(&manager, "key=\"logs-loud\"").await;
+    empty_namespace(&server, "logs-loud").await;
+    wait_for_line(&manager, "key=\"logs-loud\"").await;
     put(0).await;
-    work(&server, "logs-quiet-again").await;
+    empty_namespace(&server, "logs-quiet-again").await;
     let words = endpoints.send(Method::PUT, "/debug/flags/v", Some(("text/plain", &json!("loud")))).await.unwrap();
     assert_eq!(words.code, 400, "{}", words.text);
     assert_eq!((said("logs-quiet"), said("logs-quiet-again")), (0, 0));
-    eventually("a line for the key", SOON, async || Ok((said("logs-loud") > 0).then_some(()))).await.unwrap();
-    stopped(manager).await;
+    eventually("a line for the key", TIME_LIMIT, async || Ok((said("logs-loud") > 0).then_some(()))).await.unwrap();
+    stop(manager).await;
 }
 
-async fn a_life_in_text_says_what_operators_look_for(on: On) {
+async fn text_log_has_the_lines_that_operators_need(on: On) {
     let Some(server) = on.server("lines in text", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "1")]).started().await.unwrap();
-    work(&server, "logs-text").await;
+    empty_namespace(&server, "logs-text").await;
     // The namespace is removed a moment before this is logged.
-    says(&manager, "\"Namespace has been deleted\"").await;
+    wait_for_line(&manager, "\"Namespace has been deleted\"").await;
     let pid = manager.pid();
-    let log = stopped(manager).await;
+    let log = stop(manager).await;
     for line in log.lines() {
         let (header, rest) = line.split_once("] ").expect(line);
         let parts: Vec<&str> = header.split_whitespace().collect();
@@ -160,7 +160,7 @@ async fn a_life_in_text_says_what_operators_look_for(on: On) {
     // The error that ends the process is the last line.
     let mut fails =
         launch(&server, &[("v", "10"), ("bind-address", "127.0.0.1"), ("kubeconfig", "/nowhere")]).start().unwrap();
-    assert_eq!(fails.exit(SOON).await.unwrap(), Some(1));
+    assert_eq!(fails.exit(TIME_LIMIT).await.unwrap(), Some(1));
     let log = fails.log().unwrap();
     let last = log.lines().last().unwrap_or_default();
     assert!(last.starts_with('E') && last.contains("\"command failed\" err=") && last.contains("/nowhere"), "{log}");
@@ -230,7 +230,7 @@ fn kubeconfig(server: &Server, credentials: &Credentials) -> PathBuf {
     path
 }
 
-async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
+async fn no_log_line_and_no_page_contains_secrets_at_any_verbosity(on: On) {
     let Some(server) = on.server("secrets in the log", Options::default()).await.unwrap() else { return };
     for credentials in credentials(&server) {
         let config = kubeconfig(&server, &credentials).display().to_string();
@@ -246,26 +246,26 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
             let refused = credentials.name == "refused" && matches!(server, Server::Real(_));
             let mut manager = launch(&server, &flags).start().unwrap();
             if refused {
-                says(&manager, "401").await;
+                wait_for_line(&manager, "401").await;
             } else {
-                manager.healthy().await.unwrap();
+                manager.wait_until_healthy().await.unwrap();
                 // The client certificate's user may not delete content of a namespace, and need not.
                 if credentials.name == "client-key" {
-                    says(&manager, "Response").await
+                    wait_for_line(&manager, "Response").await
                 } else {
-                    work(&server, &format!("logs-{}-{format}", credentials.name)).await
+                    empty_namespace(&server, &format!("logs-{}-{format}", credentials.name)).await
                 }
             }
             let mut told = if refused { String::new() } else { pages(manager.port()).await };
             manager.signal(Signal::TERM).unwrap();
-            manager.exit(SOON).await.unwrap();
+            manager.exit(TIME_LIMIT).await.unwrap();
             let log = manager.log().unwrap();
             assert!(
                 log.contains("Response") && log.contains("FLAG: --kubeconfig="),
                 "it has logged at the highest verbosity: {log}"
             );
             told += &log;
-            for secret in credentials.secrets.iter().map(String::as_str).chain([STRANGER]) {
+            for secret in credentials.secrets.iter().map(String::as_str).chain([UNKNOWN_USER]) {
                 let line = told.lines().find(|it| it.contains(secret));
                 assert_eq!(line, None, "{} in {format} contains {secret}", credentials.name);
             }
@@ -275,13 +275,13 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
 
 /// All pages for any client, and the responses for an unknown client, whose token is a secret too and may be refused.
 async fn pages(port: u16) -> String {
-    let stranger = Rest::unverified_as(port, json!({ "token": STRANGER })).unwrap();
+    let stranger = Rest::unverified_as(port, json!({ "token": UNKNOWN_USER })).unwrap();
     let anybody = Rest::unverified(port).unwrap();
     let mut told = String::new();
     for page in PAGES {
         told += &stranger.send(Method::GET, page, None).await.unwrap().text;
         // An empty page would contain no secret either. Some pages exist only while controllers run.
-        let shown = eventually(page, SOON, async || {
+        let shown = eventually(page, TIME_LIMIT, async || {
             let answer = anybody.send(Method::GET, page, None).await?;
             anyhow::ensure!(answer.code == 200 && !answer.text.is_empty(), "{} {}", answer.code, answer.text);
             Ok(Some(answer.text))

@@ -15,7 +15,7 @@ use std::{
 use clock::Clock;
 use e2e::{
     AuditEvent, Build, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
-    binary, eventually, namespaces, objects, say,
+    binary, eventually, namespaces, objects, report,
 };
 use http::Method;
 use rustls::pki_types::ServerName;
@@ -27,7 +27,7 @@ use support::{
 };
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the binary to its end, without the environment of a pod.
 fn run(args: &[&str]) -> anyhow::Result<Output> {
@@ -37,12 +37,12 @@ fn run(args: &[&str]) -> anyhow::Result<Output> {
 }
 
 /// True for a successful write of a Lease that sets this manager as its holder.
-fn holds(event: &AuditEvent, manager: Identity) -> bool {
+fn is_lease_write_by(event: &AuditEvent, manager: Identity) -> bool {
     event.user() == manager.user() && event.lease_holder().is_some_and(|it| !it.is_empty())
 }
 
 /// Asserts exit code 1 and that stderr contains all of `wanted`.
-fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
+fn assert_fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
     let output = run(args)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
@@ -53,17 +53,17 @@ fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
 }
 
 on_both_servers! {
-    acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works
-    acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not
-    acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership
-    a_second_signal_ends_the_process_at_once
+    acceptance_shell_016_without_port_nothing_listens_and_the_manager_works
+    acceptance_shell_017_033_standby_serves_with_generated_certificate_and_writes_nothing
+    acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_leadership
+    second_signal_ends_the_process_at_once
 }
 
 #[test]
 fn acceptance_shell_006_007_unknown_controllers_are_all_reported_at_once() {
-    fails(&["--controllers=foo"], &["\"foo\" is not in the list of known controllers"]).unwrap();
+    assert_fails(&["--controllers=foo"], &["\"foo\" is not in the list of known controllers"]).unwrap();
     let both = ["\"foo\" is not in the list of known controllers", "\"bar\" is not in the list of known controllers"];
-    fails(&["--controllers=-foo,bar"], &both).unwrap();
+    assert_fails(&["--controllers=-foo,bar"], &both).unwrap();
 }
 
 #[tokio::test]
@@ -71,10 +71,10 @@ async fn acceptance_shell_012_bad_flags_end_the_process_before_any_api_access() 
     // A process that connects to the API server would connect here.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let master = format!("--master=http://{}", listener.local_addr().unwrap());
-    fails(&[&master, "--no-such-flag"], &["--no-such-flag"]).unwrap();
-    fails(&[&master, "positional"], &["does not take any arguments", "positional"]).unwrap();
-    fails(&[&master, "--concurrent-job-syncs=0"], &["concurrent-job-syncs"]).unwrap();
-    fails(&[&master, "--concurrent-namespace-syncs=0"], &["concurrent-namespace-syncs"]).unwrap();
+    assert_fails(&[&master, "--no-such-flag"], &["--no-such-flag"]).unwrap();
+    assert_fails(&[&master, "positional"], &["does not take any arguments", "positional"]).unwrap();
+    assert_fails(&[&master, "--concurrent-job-syncs=0"], &["concurrent-job-syncs"]).unwrap();
+    assert_fails(&[&master, "--concurrent-namespace-syncs=0"], &["concurrent-namespace-syncs"]).unwrap();
     let came = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
     assert!(came.is_err(), "the process connected: {came:?}");
 }
@@ -82,7 +82,7 @@ async fn acceptance_shell_012_bad_flags_end_the_process_before_any_api_access() 
 #[test]
 fn acceptance_shell_013_only_leases_can_be_the_lock() {
     let lock = "--leader-elect-resource-lock=endpoints";
-    fails(&[lock], &["resourceLock value must be \"leases\""]).unwrap();
+    assert_fails(&[lock], &["resourceLock value must be \"leases\""]).unwrap();
     // Without election the value is accepted; the process exits because it has no API server.
     let output = run(&[lock, "--leader-elect=false", "--secure-port=0"]).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -91,27 +91,27 @@ fn acceptance_shell_013_only_leases_can_be_the_lock() {
 }
 
 #[test]
-fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_process_says_what_is_missing() {
-    fails(&["--secure-port=0"], &["--kubeconfig", "--master", "in-cluster"]).unwrap();
+fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_error_names_what_is_missing() {
+    assert_fails(&["--secure-port=0"], &["--kubeconfig", "--master", "in-cluster"]).unwrap();
     let missing = "--kubeconfig=/nowhere/to/be/found";
-    fails(&["--secure-port=0", missing], &["/nowhere/to/be/found"]).unwrap();
+    assert_fails(&["--secure-port=0", missing], &["/nowhere/to/be/found"]).unwrap();
 }
 
-async fn acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works(on: On) {
+async fn acceptance_shell_016_without_port_nothing_listens_and_the_manager_works(on: On) {
     let Some(plane) = on.server("--secure-port=0", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let manager = Launch::new(&plane, Flavour::Ours).unwrap().flag("secure-port", "0").start().unwrap();
     namespaces::create(&admin, "unserved").await.unwrap();
     namespaces::delete(&admin, "unserved").await.unwrap();
-    namespaces::gone(&admin, "unserved", SOON).await.unwrap();
-    assert_eq!(listening(manager.pid()).unwrap(), BTreeSet::new());
+    namespaces::wait_until_gone(&admin, "unserved", TIME_LIMIT).await.unwrap();
+    assert_eq!(listening_ports(manager.pid()).unwrap(), BTreeSet::new());
 
     let serving = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
-    assert_eq!(listening(serving.pid()).unwrap(), BTreeSet::from([serving.port()]), "the check sees what listens");
+    assert_eq!(listening_ports(serving.pid()).unwrap(), BTreeSet::from([serving.port()]), "the check sees what listens");
 }
 
 /// The ports on which a process listens.
-fn listening(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
+fn listening_ports(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
     let mut inodes = BTreeSet::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
@@ -134,7 +134,7 @@ fn listening(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
     Ok(ports)
 }
 
-async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not(on: On) {
+async fn acceptance_shell_017_033_standby_serves_with_generated_certificate_and_writes_nothing(on: On) {
     let Some(plane) = on.audited("a standby").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -145,7 +145,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
             .flag("leader-elect-resource-name", "two")
     };
     let leader = replica(0).started().await.unwrap();
-    audit.first("a leader", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
+    audit.first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, Identity::Replica(0))).await.unwrap();
     let mut standby = replica(1).started().await.unwrap();
     standby.wait_until_ok("/readyz").await.unwrap();
     for number in 0..20 {
@@ -155,7 +155,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
         namespaces::delete(&admin, &name).await.unwrap();
     }
     for number in 0..20 {
-        namespaces::gone(&admin, &format!("watched-{number}"), SOON).await.unwrap();
+        namespaces::wait_until_gone(&admin, &format!("watched-{number}"), TIME_LIMIT).await.unwrap();
     }
     let standby_user = Identity::Replica(1).user();
     // It requests reviews about itself, which change nothing.
@@ -179,7 +179,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
     }
 }
 
-async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership(on: On) {
+async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_leadership(on: On) {
     let Some(plane) = on.audited("--controller-start-interval").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -194,8 +194,8 @@ async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_interv
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
     let _manager = launch.flag("controller-start-interval", "1s").started().await.unwrap();
     let user = Identity::Replica(0).user();
-    let acquired = audit.first("leadership", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
-    let first = audit.first("work", SOON, |it| it.user() == user && it.is_work()).await.unwrap();
+    let acquired = audit.first("leadership", TIME_LIMIT, |it| is_lease_write_by(it, Identity::Replica(0))).await.unwrap();
+    let first = audit.first("work", TIME_LIMIT, |it| it.user() == user && it.is_work()).await.unwrap();
     let began: Duration = first.received.duration_since(acquired.received).try_into().unwrap();
     // Half a second for the first sync, which discovers the server's resources.
     let wanted = Duration::from_secs(1)..Duration::from_millis(2_500);
@@ -203,7 +203,7 @@ async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_interv
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_certificate_is_identity_enough() {
+async fn client_certificate_is_sufficient_identity() {
     let Some(assets) = assets_or_skip("a client certificate") else { return };
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -221,7 +221,7 @@ async fn a_client_certificate_is_identity_enough() {
     namespaces::create(&admin, "certified").await.unwrap();
     admin.create_all(objects::dozen("certified", 24)).await.unwrap();
     namespaces::delete(&admin, "certified").await.unwrap();
-    namespaces::gone(&admin, "certified", SOON).await.unwrap();
+    namespaces::wait_until_gone(&admin, "certified", TIME_LIMIT).await.unwrap();
     let user = Identity::ControllerManager.user();
     let refused = |it: &AuditEvent| it.user() == user && matches!(it.code(), 401 | 403);
     let mut audit = plane.audit();
@@ -229,7 +229,7 @@ async fn a_client_certificate_is_identity_enough() {
     assert!(refusals.is_empty(), "{refusals:?}");
 }
 
-async fn a_second_signal_ends_the_process_at_once(on: On) {
+async fn second_signal_ends_the_process_at_once(on: On) {
     let Some(plane) = on.audited("a second signal").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
@@ -240,11 +240,11 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
     admin.create_all(objects::dozen("busy", 600)).await.unwrap();
     namespaces::delete(&admin, "busy").await.unwrap();
     let work = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_work();
-    plane.audit().first("work", SOON, work).await.unwrap();
+    plane.audit().first("work", TIME_LIMIT, work).await.unwrap();
     // No present or later call is answered, so an orderly shutdown cannot finish soon.
     proxy.freeze();
     manager.signal(Signal::TERM).unwrap();
-    eventually("the first signal to be handled", SOON, async || {
+    eventually("the first signal to be handled", TIME_LIMIT, async || {
         Ok(manager.log()?.contains("Asked to stop").then_some(()))
     })
     .await
@@ -256,7 +256,7 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_process_is_alive_within_fifty_milliseconds() {
+async fn process_is_live_within_fifty_milliseconds() {
     let Some(assets) = assets_or_skip("the time from exec to /livez") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let clock = Clock::system();
@@ -268,7 +268,7 @@ async fn the_process_is_alive_within_fifty_milliseconds() {
         let began = clock.now();
         let manager = launch.flag("secure-port", &port.to_string()).start().unwrap();
         while endpoints.send(Method::GET, "/livez", None).await.map_or(true, |it| it.code != 200) {
-            assert!(clock.now() - began < SOON, "{}", manager.log().unwrap());
+            assert!(clock.now() - began < TIME_LIMIT, "{}", manager.log().unwrap());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         figures.add(clock.now() - began);
@@ -278,17 +278,17 @@ async fn the_process_is_alive_within_fifty_milliseconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_leader_is_small() {
+async fn idle_leader_uses_little_memory() {
     let Some(assets) = assets_or_skip("the size of an idle leader") else { return };
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let mut manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
-    plane.audit().first("a leader", SOON, |it| holds(it, Identity::Admin)).await.unwrap();
+    plane.audit().first("a leader", TIME_LIMIT, |it| is_lease_write_by(it, Identity::Admin)).await.unwrap();
     manager.wait_until_ok("/readyz").await.unwrap();
     // Memory that only the start needed is returned within seconds.
-    let small = eventually("an idle leader of 15 MiB, of it 4 MiB anonymous", SOON, async || {
+    let small = eventually("an idle leader of 15 MiB, of it 4 MiB anonymous", TIME_LIMIT, async || {
         let usage = Usage::of(manager.pid())?;
         anyhow::ensure!(usage.resident_kib <= 15 * 1024 && usage.anonymous_kib <= 4 * 1024, "{usage:?}");
         Ok(Some(usage))
     });
-    say(&format!("an idle leader: {:?}", small.await.unwrap()));
+    report(&format!("an idle leader: {:?}", small.await.unwrap()));
 }

@@ -8,7 +8,7 @@ use e2e::{ControlPlane, Identity, Kubectl, Options, Playground, assets_or_skip, 
 use tempfile::TempDir;
 
 /// Long enough for a machine that compiles at the same time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A playground with a kubectl.
 struct PlaygroundTest {
@@ -26,7 +26,7 @@ impl PlaygroundTest {
         let flag = format!("--write-kubeconfig={}", kubeconfig.display());
         let mut playground = Playground::start(&[&flag, "--seed=1"], folder.path().join("log")).unwrap();
         // Printed at the first update, when nodes and namespace exist.
-        playground.wait_for_output(" s  completion", PATIENCE).await.unwrap();
+        playground.wait_for_output(" s  completion", TIME_LIMIT).await.unwrap();
         Some(Self { _playground: playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
     }
 
@@ -37,8 +37,8 @@ impl PlaygroundTest {
 
     #[track_caller]
     fn expect(&self, line: &str, words: &str) {
-        let said = self.run(line);
-        assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
+        let output = self.run(line);
+        assert!(output.contains(words), "kubectl {line} does not print {words:?}:\n{output}");
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -78,7 +78,7 @@ spec:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_applied_twice_changed_scaled_and_patched() {
+async fn manifest_is_applied_twice_changed_scaled_and_patched() {
     let Some(test) = PlaygroundTest::start("apply, scale and patch on the playground").await else { return };
     let file = test.file("web.yaml", DEPLOYMENT);
     let apply = format!("apply -f {file}");
@@ -99,7 +99,7 @@ async fn a_file_is_applied_twice_changed_scaled_and_patched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_watched_described_and_deleted() {
+async fn pod_is_watched_described_and_deleted() {
     let Some(test) = PlaygroundTest::start("watch, describe and delete on the playground").await else { return };
     test.expect("get nodes", "NAME     STATUS   ROLES    AGE");
     let nodes = test.run("get nodes --no-headers");
@@ -107,14 +107,14 @@ async fn a_pod_is_watched_described_and_deleted() {
     let log = test.folder.path().join("watch");
     let mut watch = test.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
     // It lists first, so it cannot miss later changes.
-    eventually("the watch to show a pod of a sample", PATIENCE, async || {
+    eventually("the watch to show a pod of a sample", TIME_LIMIT, async || {
         Ok(std::fs::read_to_string(&log)?.contains("flaky ").then_some(()))
     })
     .await
     .unwrap();
     let file = test.file("pod.yaml", POD);
     test.expect(&format!("apply -f {file}"), "pod/mine created");
-    eventually("the watch to show the whole life of the pod", PATIENCE, async || {
+    eventually("the watch to show the whole life of the pod", TIME_LIMIT, async || {
         let seen = std::fs::read_to_string(&log)?;
         let life = ["Pending", "ContainerCreating", "Running", "Completed"];
         let lines = || seen.lines().filter(|it| it.starts_with("mine "));
@@ -142,7 +142,7 @@ async fn a_pod_is_watched_described_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_made_by_hand_completes_and_what_is_not_served_says_so() {
+async fn manually_created_job_completes_and_unserved_requests_are_refused() {
     let Some(test) = PlaygroundTest::start("a job by hand, logs and explain on the playground").await else { return };
     test.expect("create job pi -n playground --image=perl", "job.batch/pi created");
     test.expect("create cronjob tick -n playground --image=perl --schedule=@daily", "cronjob.batch/tick created");
@@ -154,13 +154,13 @@ async fn a_job_made_by_hand_completes_and_what_is_not_served_says_so() {
         ("logs job/pi -n playground", "pods/log is not served by this test cluster: no container runs here"),
         ("explain job.spec", "kubectl explain is not served by this test cluster: no field is described here"),
     ] {
-        let said = format!("{:#}", test.kubectl.run(line).unwrap_err());
-        assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
+        let output = format!("{:#}", test.kubectl.run(line).unwrap_err());
+        assert!(output.contains(words), "kubectl {line} does not print {words:?}:\n{output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_goes_with_what_it_owns_or_without() {
+async fn deployment_is_deleted_with_or_without_its_dependents() {
     let Some(test) = PlaygroundTest::start("deletion three ways on the playground").await else { return };
     for way in ["background", "foreground", "orphan"] {
         test.run(&format!("apply -f {}", test.file("web.yaml", DEPLOYMENT)));
@@ -182,12 +182,12 @@ async fn a_deployment_goes_with_what_it_owns_or_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_cleans_up() {
+async fn ctrl_c_removes_everything() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let flag = format!("--write-kubeconfig={}", kubeconfig.display());
     let mut playground = Playground::start(&[&flag], folder.path().join("log")).unwrap();
-    playground.wait_for_output("all samples are done", PATIENCE).await.unwrap();
+    playground.wait_for_output("all samples are done", TIME_LIMIT).await.unwrap();
     assert!(kubeconfig.is_file());
     let server = server_of(&kubeconfig);
     assert!(std::net::TcpStream::connect(&server).is_ok());
@@ -201,12 +201,12 @@ async fn ctrl_c_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn until_done_ends_with_zero_and_shows_every_sample() {
-    let said = done(&["--until-done", "--nodes=2", "--seed=5"]).await;
+async fn until_done_exits_with_zero_and_shows_every_sample() {
+    let output = completed_run(&["--until-done", "--nodes=2", "--seed=5"]).await;
     let samples = [
         "completion",
         "crash-loop",
-        "room",
+        "capacity",
         "job",
         "job-indexed",
         "job-suspend",
@@ -214,18 +214,18 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
         "background",
         "foreground",
         "orphan",
-        "farewell",
+        "ns-deletion",
     ];
     for sample in samples {
         let of = |it: &str| it.split_whitespace().nth(2) == Some(sample);
-        let done = said.lines().any(|it| of(it) && it.ends_with("(done)"));
-        assert!(done, "{sample} is not done in:\n{said}");
+        let done = output.lines().any(|it| of(it) && it.ends_with("(done)"));
+        assert!(done, "{sample} is not done in:\n{output}");
     }
-    let first = said.lines().find(|it| it.ends_with("(done)")).unwrap();
+    let first = output.lines().find(|it| it.ends_with("(done)")).unwrap();
     let seconds: f64 = first.split_whitespace().next().unwrap().parse().unwrap();
-    e2e::say(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
-    assert!(said.contains("$ kubectl delete namespace playground-farewell"), "{said}");
-    assert!(said.contains("finalizers remaining"), "the conditions are shown:\n{said}");
+    e2e::report(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
+    assert!(output.contains("$ kubectl delete namespace playground-deleted"), "{output}");
+    assert!(output.contains("finalizers remaining"), "the conditions are shown:\n{output}");
     for words in [
         "4 of 4 succeeded, 0 active; Complete",
         "indexes succeeded: 0,1,3; failed: 2; 2 pods failed, 0 active; Failed: FailedIndexes",
@@ -236,14 +236,14 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
         "owner waits for its dependents; part waits for its dependents; its pods ending",
         "owner gone; part stays without an owner, with its pods",
     ] {
-        assert!(said.contains(words), "{words:?} is not in:\n{said}");
+        assert!(output.contains(words), "{words:?} is not in:\n{output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chaos_is_shown_and_survived() {
-    let said = done(&["--until-done", "--chaos", "--seed=3", "--timeout=100s"]).await;
-    assert!(said.contains("fault: "), "{said}");
+async fn samples_complete_under_chaos_and_faults_are_shown() {
+    let output = completed_run(&["--until-done", "--chaos", "--seed=3", "--timeout=100s"]).await;
+    assert!(output.contains("fault: "), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,27 +257,27 @@ async fn errors_name_the_flag() {
         (&["--kubeconfig=/nowhere/at-all"], "--kubeconfig /nowhere/at-all"),
         (&[&*write], "--write-kubeconfig"),
         (&["--", "--standby=hot"], "--standby"),
-        (&["--until-done", "--timeout=5s", "--", "--controllers=nobody"], "--controllers"),
+        (&["--until-done", "--timeout=5s", "--", "--controllers=unknown"], "--controllers"),
     ]
     .into_iter()
     .enumerate()
     {
         let mut playground = Playground::start(flags, folder.path().join(format!("log-{number}"))).unwrap();
-        let status = playground.exit(PATIENCE).await.unwrap();
-        let said = playground.output().unwrap();
-        assert_eq!(status.code(), Some(1), "{flags:?}: {said}");
-        assert!(said.contains(words), "{words} is not reported for {flags:?}: {said}");
+        let status = playground.exit(TIME_LIMIT).await.unwrap();
+        let output = playground.output().unwrap();
+        assert_eq!(status.code(), Some(1), "{flags:?}: {output}");
+        assert!(output.contains(words), "{words} is not reported for {flags:?}: {output}");
     }
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_cluster_shows_the_same_and_keeps_nothing() {
+async fn real_cluster_runs_all_samples_and_keeps_no_objects() {
     let Some(assets) = assets_or_skip("the playground on a real cluster") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let flag = format!("--kubeconfig={}", plane.kubeconfig(Identity::Admin).unwrap().display());
-    let said = done(&[&flag, "--until-done", "--nodes=2", "--timeout=100s"]).await;
-    assert!(said.contains("farewell") && said.contains("all samples are done"), "{said}");
+    let output = completed_run(&[&flag, "--until-done", "--nodes=2", "--timeout=100s"]).await;
+    assert!(output.contains("ns-deletion") && output.contains("all samples are done"), "{output}");
     let admin = plane.admin().await.unwrap();
     for path in ["/api/v1/nodes", "/api/v1/pods", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"] {
         assert_eq!(admin.items(path).await.unwrap().len(), 0, "{path}");
@@ -290,13 +290,13 @@ async fn a_real_cluster_shows_the_same_and_keeps_nothing() {
 }
 
 /// Runs a playground that must exit with 0 and returns its output.
-async fn done(flags: &[&str]) -> String {
+async fn completed_run(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut playground = Playground::start(flags, folder.path().join("log")).unwrap();
     let status = playground.exit(Duration::from_secs(150)).await.unwrap();
-    let said = playground.output().unwrap();
-    assert_eq!(status.code(), Some(0), "{said}");
-    said
+    let output = playground.output().unwrap();
+    assert_eq!(status.code(), Some(0), "{output}");
+    output
 }
 
 fn server_of(kubeconfig: &Path) -> String {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use support::On;
 
 /// The limit for everything that works without a fault; rates use a window of one minute.
-const SOON: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 const DASHBOARD: &str = include_str!("../mixin/dashboard.promql");
 /// Upstream's own names, which promtool complains about. They stay, because existing dashboards use them.
 const UPSTREAMS: [&str; 3] = [
@@ -37,7 +37,7 @@ async fn account(admin: &Rest, name: &str) -> String {
 }
 
 /// The token of a ServiceAccount with the role `system:monitoring`.
-async fn monitor(admin: &Rest) -> String {
+async fn create_monitor(admin: &Rest) -> String {
     let token = account(admin, "prometheus").await;
     let binding = json!({
         "metadata": { "name": "prometheus" },
@@ -55,20 +55,20 @@ fn panels() -> Vec<(&'static str, &'static str)> {
 }
 
 /// Lets the manager empty a namespace, so that there are metrics.
-async fn work(admin: &Rest, number: &mut u32) {
+async fn empty_namespace(admin: &Rest, number: &mut u32) {
     *number += 1;
     let name = format!("prometheus-{number}");
     namespaces::create(admin, &name).await.unwrap();
     namespaces::delete(admin, &name).await.unwrap();
-    namespaces::gone(admin, &name, SOON).await.unwrap();
+    namespaces::wait_until_gone(admin, &name, TIME_LIMIT).await.unwrap();
 }
 
 /// Lets the server answer one request for each path with this code.
 async fn answer_once(gateway: &Gateway, code: StatusCode) {
     let before = gateway.refused();
-    gateway.answer_next(1, code);
+    gateway.refuse_next_with(1, code);
     let refused = async || Ok((gateway.refused() > before).then_some(()));
-    eventually("a refused request", SOON, refused).await.unwrap();
+    eventually("a refused request", TIME_LIMIT, refused).await.unwrap();
 }
 
 /// The manager's response for a user given as in a kubeconfig.
@@ -78,12 +78,12 @@ async fn page(manager: &Manager, path: &str, user: Value) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin_asks_for() {
+async fn real_prometheus_scrapes_as_service_account_and_has_all_series_of_the_mixin() {
     let scenario = "the mixin's dashboard and alerts";
     let Some(programs) = prometheus_or_skip(scenario) else { return };
     let Some(server) = On::Real.server(scenario, Options::default()).await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
-    let token = monitor(&admin).await;
+    let token = create_monitor(&admin).await;
     let gateway = Gateway::start(&server).await.unwrap();
     let reviews = server.kubeconfig(Identity::Admin).unwrap().display().to_string();
     let launch = Launch::new(&server, Flavour::from_environment()).unwrap();
@@ -118,18 +118,18 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
         assert_eq!(ours, [""; 0], "promtool check metrics of {path}");
     }
     let mut number = 0;
-    work(&admin, &mut number).await;
+    empty_namespace(&admin, &mut number).await;
     for code in [StatusCode::FOUND, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         answer_once(&gateway, code).await;
     }
-    gateway.answer_next(0, StatusCode::OK);
+    gateway.refuse_next_with(0, StatusCode::OK);
     for (title, query) in panels() {
-        eventually(title, SOON, async || {
+        eventually(title, TIME_LIMIT, async || {
             let values = prometheus.query(query).await?;
             if values.iter().any(|it| it.is_finite()) {
                 return Ok(Some(()));
             }
-            work(&admin, &mut number).await;
+            empty_namespace(&admin, &mut number).await;
             anyhow::bail!("{query}: {values:?}")
         })
         .await
@@ -137,11 +137,11 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
     }
     let slis = "kubernetes_healthcheck{job=\"kube-controller-manager-slis\"}";
     let healthy = async || Ok(prometheus.query(slis).await?.contains(&1.0).then_some(()));
-    eventually("a health check in /metrics/slis", SOON, healthy).await.unwrap();
+    eventually("a health check in /metrics/slis", TIME_LIMIT, healthy).await.unwrap();
 
     alerts(&prometheus, ["inactive", "inactive"]).await;
     manager.signal(e2e::Signal::TERM).unwrap();
-    manager.exit(SOON).await.unwrap();
+    manager.exit(TIME_LIMIT).await.unwrap();
     alerts(&prometheus, ["inactive", "pending"]).await;
 }
 
@@ -149,7 +149,7 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
 async fn alerts(prometheus: &Prometheus, states: [&str; 2]) {
     let names = ["KubeControllerManagerDown", "KubeControllerManagerInstanceUnreachable"];
     let wanted: Vec<[&str; 3]> = names.iter().zip(states).map(|(name, state)| [*name, "ok", state]).collect();
-    eventually(&format!("the alerts to be {states:?}"), SOON, async || {
+    eventually(&format!("the alerts to be {states:?}"), TIME_LIMIT, async || {
         let found = prometheus.alerts().await?;
         anyhow::ensure!(found == wanted, "{found:?}");
         Ok(Some(()))

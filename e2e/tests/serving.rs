@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::Clock;
-use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Site, Usage, eventually, say};
+use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Site, Usage, eventually, report};
 use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -22,14 +22,14 @@ use support::{
 };
 
 /// The limit for everything that works without a fault.
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Upstream's default.
 const OPEN: &str = "/healthz,/readyz,/livez";
 
 on_both_servers! {
-    acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart
-    a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
-    a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
+    acceptance_shell_018_renewed_certificate_is_served_without_restart
+    many_connections_do_not_stop_leader_or_probes_and_memory_is_bounded
+    many_unread_responses_do_not_stop_leader_or_probes_and_memory_is_bounded
 }
 
 /// These need a server that checks tokens and rights.
@@ -42,13 +42,13 @@ mod deciding {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn acceptance_shell_021_without_an_authorizer_only_masters_see_more_than_probes() {
+    async fn acceptance_shell_021_without_authorizer_only_system_masters_get_more_than_probes() {
         super::acceptance_shell_021(On::Real).await;
     }
 }
 
 /// A manager that delegates to the API server of `kubeconfig`.
-fn delegating(site: &Site, kubeconfig: &Path) -> Launch {
+fn delegating_manager(site: &Site, kubeconfig: &Path) -> Launch {
     let kubeconfig = kubeconfig.display().to_string();
     Launch::new(site, Flavour::from_environment())
         .unwrap()
@@ -63,7 +63,7 @@ async fn code(manager: &Manager, path: &str, user: Value) -> (u16, String) {
 }
 
 /// A ServiceAccount that may get /metrics, and a token of it.
-async fn monitor(admin: &Rest) -> String {
+async fn create_monitor(admin: &Rest) -> String {
     let account = json!({ "metadata": { "name": "monitor" } });
     admin.create("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap();
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -86,9 +86,9 @@ async fn acceptance_shell_019_020_022(on: On) {
         return;
     };
     let admin = plane.admin().await.unwrap();
-    let token = json!({ "token": monitor(&admin).await });
+    let token = json!({ "token": create_monitor(&admin).await });
     let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap();
-    let manager = delegating(&plane, &kubeconfig).flag("leader-elect", "false").started().await.unwrap();
+    let manager = delegating_manager(&plane, &kubeconfig).flag("leader-elect", "false").started().await.unwrap();
     let anonymous = json!({});
 
     assert_eq!(code(&manager, "/healthz", anonymous.clone()).await, (200, "ok".to_owned()));
@@ -97,7 +97,7 @@ async fn acceptance_shell_019_020_022(on: On) {
     let status: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
     // New rights reach the API server's authorizer a moment after they are written.
-    eventually("a token that may to be let in", SOON, async || {
+    eventually("a token that may to be let in", TIME_LIMIT, async || {
         let (got, text) = code(&manager, "/metrics", token.clone()).await;
         assert!(matches!(got, 200 | 403), "{got} {text}");
         Ok((got == 200).then_some(()))
@@ -113,7 +113,7 @@ async fn acceptance_shell_019_020_022(on: On) {
     }
     assert!(!manager.log().unwrap().contains("not-a-token-of-anybody"));
 
-    let open = delegating(&plane, &kubeconfig).flag("authorization-always-allow-paths", "/healthz,/metrics");
+    let open = delegating_manager(&plane, &kubeconfig).flag("authorization-always-allow-paths", "/healthz,/metrics");
     let open = open.flag("leader-elect", "false").started().await.unwrap();
     assert_eq!(code(&open, "/metrics", anonymous.clone()).await.0, 200);
     drop(open);
@@ -121,7 +121,7 @@ async fn acceptance_shell_019_020_022(on: On) {
     let support::Server::Real(plane) = &mut plane else { return };
     plane.stop_apiserver().unwrap();
     // Cached decisions expire after ten seconds.
-    eventually("an error without an authorizer", SOON, async || {
+    eventually("an error without an authorizer", TIME_LIMIT, async || {
         let (got, text) = code(&manager, "/metrics", json!({})).await;
         assert!(
             got == 403 || (got == 500 && text.starts_with("Internal Server Error: \"/metrics\": ")),
@@ -200,7 +200,7 @@ impl Clients {
     }
 }
 
-async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(on: On) {
+async fn acceptance_shell_018_renewed_certificate_is_served_without_restart(on: On) {
     let Some(plane) = on.server("a renewed serving certificate", Options::default()).await.unwrap() else { return };
     let (certificate, key) = (plane.folder().join("serving.crt"), plane.folder().join("serving.key"));
     let write = || {
@@ -221,7 +221,7 @@ async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(
     // A partly written key must not be used.
     std::fs::write(&key, "half a").unwrap();
     let second = write();
-    eventually("the renewed certificate", SOON, async || {
+    eventually("the renewed certificate", TIME_LIMIT, async || {
         Ok((served_certificate(manager.port()).await?.as_ref() == second).then_some(()))
     })
     .await
@@ -229,33 +229,33 @@ async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(
     assert!(manager.status().unwrap().is_none(), "it still runs");
 }
 
-async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
-    flooded(on, "a flood of connections", |port| {
+async fn many_connections_do_not_stop_leader_or_probes_and_memory_is_bounded(on: On) {
+    check_under_load(on, "a flood of connections", |port| {
         let held = Duration::from_secs(20);
         let mut flood = JoinSet::new();
         for number in 0..150_u32 {
             let late = held * number / 150;
             for _ in 0..4 {
                 // Sends nothing.
-                flood.spawn(again(late, async move || {
-                    idle(socket(port).await?, held).await;
+                flood.spawn(open_repeatedly(late, async move || {
+                    keep_open(socket(port).await?, held).await;
                     Ok(())
                 }));
             }
             // Never completes its request.
-            flood.spawn(again(late, async move || {
+            flood.spawn(open_repeatedly(late, async move || {
                 let mut stream = connected(socket(port).await?).await?;
                 stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ").await?;
-                idle(stream, held).await;
+                keep_open(stream, held).await;
                 Ok(())
             }));
             // Never reads its responses.
-            flood.spawn(again(late, async move || {
+            flood.spawn(open_repeatedly(late, async move || {
                 let mut stream = connected(socket(port).await?).await?;
                 for _ in 0..200 {
                     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await?;
                 }
-                idle(stream, held).await;
+                keep_open(stream, held).await;
                 Ok(())
             }));
         }
@@ -264,13 +264,13 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
     .await;
 }
 
-async fn a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
-    flooded(on, "a flood that reads no answer", |port| {
+async fn many_unread_responses_do_not_stop_leader_or_probes_and_memory_is_bounded(on: On) {
+    check_under_load(on, "a flood that reads no answer", |port| {
         let held = Duration::from_secs(5);
         let mut flood = JoinSet::new();
         for number in 0..300_u32 {
-            flood.spawn(again(held * number / 300, async move || {
-                idle(unreading(socket(port).await?).await?, held).await;
+            flood.spawn(open_repeatedly(held * number / 300, async move || {
+                keep_open(unreading(socket(port).await?).await?, held).await;
                 Ok(())
             }));
         }
@@ -281,7 +281,7 @@ async fn a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor
 
 /// Checks that a leader and its probes work during a flood. The flood comes from the same address as the probes, at a
 /// steady rate: some hundred connections in two seconds, which is fewer than the limit, and many times that in total.
-async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
+async fn check_under_load(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
     let Some(plane) = on.server(what, Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().flag("leader-elect-resource-name", "flooded");
@@ -291,7 +291,7 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
     let led = async || {
         Ok(admin.find(lease).await?.filter(|it| it["spec"]["holderIdentity"].as_str().is_some_and(|it| !it.is_empty())))
     };
-    let before = eventually("a leader", SOON, led).await.unwrap();
+    let before = eventually("a leader", TIME_LIMIT, led).await.unwrap();
     let usage = Usage::of(manager.pid()).unwrap();
 
     let port = manager.port();
@@ -311,7 +311,7 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let grown = Usage::of(manager.pid()).unwrap().peak_kib.saturating_sub(usage.resident_kib);
-    say(&format!("{what}, 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
+    report(&format!("{what}, 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
     assert!(grown < 64 << 10, "{grown} KiB");
     flood.shutdown().await;
 
@@ -324,7 +324,7 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
 }
 
 /// Opens one connection after another; the first one after `late`.
-async fn again(late: Duration, connect: impl AsyncFn() -> anyhow::Result<()>) {
+async fn open_repeatedly(late: Duration, connect: impl AsyncFn() -> anyhow::Result<()>) {
     tokio::time::sleep(late).await;
     loop {
         // The connection may be refused.
@@ -334,7 +334,7 @@ async fn again(late: Duration, connect: impl AsyncFn() -> anyhow::Result<()>) {
 }
 
 /// Keeps a connection open, even when the other side has closed it, and reads no data from it.
-async fn idle(stream: impl std::any::Any, held: Duration) {
+async fn keep_open(stream: impl std::any::Any, held: Duration) {
     let _stream = stream;
     tokio::time::sleep(held).await;
 }

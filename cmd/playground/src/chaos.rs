@@ -22,7 +22,7 @@ pub(crate) fn begin(cluster: &TestCluster, state: Arc<SharedState>, seed: u64) {
         if !call.user_agent.starts_with("mini-kcm/") {
             return Verdict::Pass;
         }
-        let Some((name, verdict)) = spoil(call, &mut rng) else { return Verdict::Pass };
+        let Some((name, verdict)) = choose_fault(call, &mut rng) else { return Verdict::Pass };
         state.change(|it| {
             *it.faults.entry(name).or_default() += 1;
             it.lines.push(format!("fault: {name} for {} {}", call.method, call.path));
@@ -31,27 +31,27 @@ pub(crate) fn begin(cluster: &TestCluster, state: Arc<SharedState>, seed: u64) {
     });
 }
 
-fn spoil(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, Verdict)> {
-    let (mut dice, wait) = (rng.u32(..1000), Duration::from_millis(rng.u64(1..=SLOWEST)));
-    let mut draw = |share: u32| {
-        let hit = dice < share;
-        dice = dice.wrapping_sub(share);
+fn choose_fault(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, Verdict)> {
+    let (mut number, wait) = (rng.u32(..1000), Duration::from_millis(rng.u64(1..=SLOWEST)));
+    let mut is_drawn = |share: u32| {
+        let hit = number < share;
+        number = number.wrapping_sub(share);
         hit
     };
     let writes = matches!(call.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-    if draw(CONFLICT) {
+    if is_drawn(CONFLICT) {
         let changed = "the object has been modified; please apply your changes to the latest version";
         return (call.verb == "update").then(|| ("conflict", Verdict::status(409, "Conflict", changed)));
     }
-    if draw(BUSY) {
+    if is_drawn(BUSY) {
         let verdict = Verdict::status(429, "TooManyRequests", "too many requests").retry_after(1);
         return Some(("too many requests", verdict));
     }
-    if draw(BROKEN) {
+    if is_drawn(BROKEN) {
         return Some(("internal error", Verdict::status(500, "InternalError", "chaos")));
     }
-    if draw(LOST) {
+    if is_drawn(LOST) {
         return writes.then_some(("lost answer", Verdict::LoseAnswer));
     }
-    draw(SLOW).then_some(("slow request", Verdict::Delay(wait)))
+    is_drawn(SLOW).then_some(("slow request", Verdict::Delay(wait)))
 }

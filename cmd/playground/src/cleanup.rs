@@ -9,13 +9,13 @@ use serde_json::json;
 
 use crate::{
     manager::Manager,
-    samples::{Act, Does},
+    samples::{Act, Operation},
     target::{Cluster, ManagerPlan, Target, remove_lease},
     user::User,
 };
 
 /// How long to wait until the namespaces of a real cluster are deleted, and how often to check.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Stops everything in order and removes what was created.
@@ -47,14 +47,14 @@ pub(crate) async fn clean_up(target: Target, user: User, fleet: Fleet, manager: 
 
 async fn remove_namespaces(user: &User) -> Vec<String> {
     let mut left = Vec::new();
-    let names = [&user.context.farewell, &user.context.home];
+    let names = [&user.context.deleted_namespace, &user.context.home];
     for name in names {
         // Remove the finalizers of our samples.
-        let held = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
-        for it in held.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
-            let free = Does::Merge(json!({ "metadata": { "finalizers": null } }));
-            let freed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), free)).await;
-            left.extend(freed.err().map(|err| format!("{err:#}")));
+        let objects = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
+        for it in objects.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
+            let patch = Operation::Merge(json!({ "metadata": { "finalizers": null } }));
+            let removed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), patch)).await;
+            left.extend(removed.err().map(|err| format!("{err:#}")));
         }
         left.extend(delete(user, name).await.err().map(|err| format!("{err:#}")));
     }
@@ -63,7 +63,7 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, gone).await.is_err() {
+    if tokio::time::timeout(TIME_LIMIT, gone).await.is_err() {
         left.push(format!("namespaces {} and {} are not deleted yet", names[0], names[1]));
     }
     left
@@ -83,9 +83,9 @@ async fn is_gone(user: &User, name: &str) -> bool {
 }
 
 async fn delete(user: &User, name: &str) -> anyhow::Result<()> {
-    user.act(&act("Namespace", "", name, Does::Delete)).await
+    user.act(&act("Namespace", "", name, Operation::Delete)).await
 }
 
-fn act(kind: &'static str, namespace: &str, name: &str, does: Does) -> Act {
-    Act { api_version: "v1", kind, namespace: namespace.to_owned(), name: name.to_owned(), does }
+fn act(kind: &'static str, namespace: &str, name: &str, operation: Operation) -> Act {
+    Act { api_version: "v1", kind, namespace: namespace.to_owned(), name: name.to_owned(), operation }
 }

@@ -3,7 +3,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Arg, ArgAction, Command, value_parser};
 
 /// More nodes would not fit on the screen.
-const MOST_NODES: u64 = 1000;
+const MAX_NODES: u64 = 1000;
 
 /// The command line, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,42 +63,42 @@ fn command() -> Command {
     };
     Command::new("playground")
         .about("A cluster in one terminal: API server, fake nodes, mini-kcm, and sample workloads that complete.")
-        .after_help("Ctrl-C ends it and cleans up. What stands after -- goes to mini-kcm.")
+        .after_help("Ctrl-C stops it and removes its files. Arguments after -- are passed to mini-kcm.")
         .arg(
             number("nodes", "How many fake nodes")
                 .default_value("3")
-                .value_parser(value_parser!(u64).range(1..=MOST_NODES)),
+                .value_parser(value_parser!(u64).range(1..=MAX_NODES)),
         )
         .arg(
-            number("seed", "Of everything random in the box: equal seeds give equal names and faults by number; which node a pod gets is also a matter of time")
+            number("seed", "Seed of all random choices: equal seeds give equal names, and equal faults for requests of equal number; the node of a pod also depends on time")
                 .value_parser(value_parser!(u64)),
         )
         .arg(
-            switch("chaos", "Faults while you watch: refused, lost and slow requests of mini-kcm")
+            switch("chaos", "Injects faults: refused, lost and slow requests of mini-kcm")
                 .conflicts_with("kubeconfig"),
         )
-        .arg(switch("until-done", "Ends when all samples are done, with 0; with 1 when one fails or it takes too long"))
+        .arg(switch("until-done", "Exits with 0 when all samples are done, and with 1 when one fails or --timeout expires"))
         .arg(
             Arg::new("timeout")
                 .long("timeout")
                 .help("How long --until-done waits")
                 .value_name("DURATION")
                 .default_value("2m")
-                .value_parser(patience),
+                .value_parser(timeout_value),
         )
         .arg(file(
             "kubeconfig",
-            "Shows the samples on this cluster, in namespaces of their own, and removes what it made",
+            "Runs the samples on this cluster, in their own namespaces, and removes the created objects",
         ))
         .arg(
-            file("write-kubeconfig", "Where the kubeconfig for kubectl goes [default: a temporary folder]")
+            file("write-kubeconfig", "Path of the kubeconfig for kubectl [default: in a temporary folder]")
                 .conflicts_with("kubeconfig"),
         )
         .arg(Arg::new("manager").help("Flags for mini-kcm").last(true).action(ArgAction::Append).num_args(0..))
 }
 
 /// Parses a duration as kubectl and mini-kcm write it: `90s`, `2m`.
-fn patience(text: &str) -> Result<Duration, String> {
+fn timeout_value(text: &str) -> Result<Duration, String> {
     match mini_kcm::flags::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than 0".to_owned()),
         Ok(duration) => Ok(duration),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_show_the_box() {
+    fn defaults_use_the_embedded_cluster() {
         let Asked::Run(options) = typed("") else { panic!("no run") };
         let Options { nodes, seed, chaos, until_done, timeout, kubeconfig, write_kubeconfig, manager } = *options;
         assert_eq!((nodes, seed, chaos, until_done, timeout.as_secs()), (3, None, false, false, 120));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_after_two_dashes_is_for_the_manager() {
+    fn arguments_after_two_dashes_are_for_the_manager() {
         let Asked::Run(options) = typed("--nodes=2 --seed 7 --until-done --timeout 1m30s -- -v=4 --standby=cold")
         else {
             panic!("no run")

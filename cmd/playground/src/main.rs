@@ -19,7 +19,7 @@ mod shared_state;
 mod signals;
 mod target;
 mod user;
-mod view;
+mod screen_model;
 
 use std::process::ExitCode;
 

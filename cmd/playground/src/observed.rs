@@ -9,13 +9,13 @@ type Key = (String, String, String);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
     objects: BTreeMap<Key, Value>,
-    ever: BTreeSet<Key>,
+    existed: BTreeSet<Key>,
 }
 
 impl Observed {
     pub(crate) fn put(&mut self, kind: &str, object: Value) {
         let key = key(kind, &object);
-        self.ever.insert(key.clone());
+        self.existed.insert(key.clone());
         self.objects.insert(key, object);
     }
 
@@ -38,7 +38,7 @@ impl Observed {
     /// True if it existed and was deleted.
     pub(crate) fn is_gone(&self, kind: &str, namespace: &str, name: &str) -> bool {
         let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        self.ever.contains(&key) && !self.objects.contains_key(&key)
+        self.existed.contains(&key) && !self.objects.contains_key(&key)
     }
 
     /// All objects of a kind in a namespace whose names have this prefix, in order.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_never_existed_is_not_gone() {
+    fn object_that_never_existed_is_not_gone() {
         let mut observed = Observed::default();
         assert!(!observed.is_gone("Pod", "n", "a"));
         let pod = json!({ "metadata": { "namespace": "n", "name": "a" } });

@@ -22,7 +22,7 @@ use crate::{
     signals::Signals,
     target::{Cluster, ManagerPlan, Target},
     user::User,
-    view::{Model, Row},
+    screen_model::{ScreenModel, Row},
 };
 
 /// The time limit for the registration of the nodes. In this process they register at once.
@@ -38,7 +38,7 @@ const LOG_LINES: usize = 12;
 enum End {
     Done,
     Interrupted,
-    Broken(String),
+    Failed(String),
 }
 
 /// Runs the samples until they are done or the user stops them.
@@ -50,8 +50,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let ended = tokio::select! {
         biased;
-        () = twice(&mut signals, &stop) => bail!("second signal: ended without cleaning up"),
-        ended = play(&options, folder.path(), &stop, Screen::open) => ended,
+        () = wait_for_second_signal(&mut signals, &stop) => bail!("second signal: ended without cleaning up"),
+        ended = run_samples(&options, folder.path(), &stop, Screen::open) => ended,
     };
     if ended.is_err() {
         crate::screen::print(&tail(&log), true);
@@ -60,13 +60,13 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 /// Cancels `stop` at the first signal, and returns at the second.
-async fn twice(signals: &mut Signals, stop: &CancellationToken) {
+async fn wait_for_second_signal(signals: &mut Signals, stop: &CancellationToken) {
     signals.next().await;
     stop.cancel();
     signals.next().await;
 }
 
-async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: fn() -> Screen) -> anyhow::Result<()> {
+async fn run_samples(options: &Options, folder: &Path, stop: &CancellationToken, open: fn() -> Screen) -> anyhow::Result<()> {
     let (clock, scope, state) = (Clock::system(), Scope::new(), Arc::new(SharedState::new()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let target = async {
@@ -81,11 +81,11 @@ async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: 
         target = target => target?,
     };
     let config = manager::config(options, &target)?;
-    let samples = playable(config.as_ref());
-    let mut model = Model { head: head(&target, seed, options), hints: hints(&target), ..Model::default() };
-    model.foot = "Ctrl-C ends it and cleans up".to_owned();
+    let samples = runnable_samples(config.as_ref());
+    let mut model = ScreenModel { head: head(&target, seed, options), hints: hints(&target), ..ScreenModel::default() };
+    model.foot = "Ctrl-C stops and cleans up".to_owned();
     let mut screen = open();
-    model.head.iter().chain(&model.hints).for_each(|it| screen.line(it));
+    model.head.iter().chain(&model.hints).for_each(|it| screen.print_line(it));
     if let Cluster::Embedded { cluster, .. } = &target.cluster
         && options.chaos
     {
@@ -102,7 +102,7 @@ async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: 
     // The tasks that create and change objects must end before the cleanup, or they would work against it.
     let user_tasks = Scope::new();
     let mut manager = None;
-    let mut show = SampleRunner {
+    let mut runner = SampleRunner {
         user: &user,
         samples: &samples,
         spawner: user_tasks.spawner(),
@@ -117,35 +117,35 @@ async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: 
         }
         tokio::select! {
             biased;
-            cause = manager::wait_for_exit(manager.as_mut()) => Ok(End::Broken(format!("mini-kcm has ended: {cause}"))),
+            cause = manager::wait_for_exit(manager.as_mut()) => Ok(End::Failed(format!("mini-kcm has ended: {cause}"))),
             end = async {
                 prepare(&user, &fleet, &samples, &user_tasks.spawner()).await?;
-                anyhow::Ok(show.go(&mut model, &mut screen, options.timeout).await)
+                anyhow::Ok(runner.run(&mut model, &mut screen, options.timeout).await)
             } => end,
         }
     };
     let end = tokio::select! {
         biased;
         () = stop.cancelled() => End::Interrupted,
-        cause = scope.panicked() => End::Broken(cause),
-        cause = user_tasks.panicked() => End::Broken(cause),
-        end = run_all => end.unwrap_or_else(|err| End::Broken(format!("{err:#}"))),
+        cause = scope.panicked() => End::Failed(cause),
+        cause = user_tasks.panicked() => End::Failed(cause),
+        end = run_all => end.unwrap_or_else(|err| End::Failed(format!("{err:#}"))),
     };
-    let fine = model.all_done();
+    let all_done = model.all_done();
     screen.close(&model);
     crate::screen::print("cleaning up\n", false);
     drop(user_tasks);
     let cleaned = clean_up(target, user, fleet, manager).await;
     match (end, cleaned) {
-        (End::Broken(why), Ok(())) => bail!(why),
-        (End::Broken(why), Err(err)) => bail!("{why}; {err:#}"),
-        (End::Interrupted, Ok(())) => interrupted(!options.until_done || fine),
+        (End::Failed(why), Ok(())) => bail!(why),
+        (End::Failed(why), Err(err)) => bail!("{why}; {err:#}"),
+        (End::Interrupted, Ok(())) => interrupted(!options.until_done || all_done),
         (End::Done | End::Interrupted, cleaned) => cleaned,
     }
 }
 
-fn interrupted(fine: bool) -> anyhow::Result<()> {
-    if fine { Ok(()) } else { bail!("interrupted before all samples were done") }
+fn interrupted(clean: bool) -> anyhow::Result<()> {
+    if clean { Ok(()) } else { bail!("interrupted before all samples were done") }
 }
 
 /// The run while the user watches.
@@ -160,27 +160,27 @@ struct SampleRunner<'a> {
 
 impl SampleRunner<'_> {
     /// Shows every change. Returns when all samples are done with `--until-done`; otherwise it does not return.
-    async fn go(&mut self, model: &mut Model, screen: &mut Screen, timeout: Duration) -> End {
-        let mut news = self.user.state.listen();
+    async fn run(&mut self, model: &mut ScreenModel, screen: &mut Screen, timeout: Duration) -> End {
+        let mut changes = self.user.state.subscribe();
         let deadline = self.began + timeout;
         loop {
-            news.borrow_and_update();
+            changes.borrow_and_update();
             model.elapsed = self.clock.now() - self.began;
-            self.look(model, screen);
+            self.update(model, screen);
             screen.draw(model);
             if self.until_done && model.all_done() {
                 return End::Done;
             }
             let failed = model.rows.iter().find(|it| it.progress.state == State::Failed);
             if let Some(Row { name, progress, .. }) = failed.filter(|_| self.until_done) {
-                return End::Broken(format!("sample {name} failed: {}", progress.text));
+                return End::Failed(format!("sample {name} failed: {}", progress.text));
             }
             if self.until_done && self.clock.now() >= deadline {
-                return End::Broken(late(model, timeout));
+                return End::Failed(timeout_message(model, timeout));
             }
             tokio::select! {
                 biased;
-                _ = news.changed() => {}
+                _ = changes.changed() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
             if screen.is_terminal() {
@@ -190,38 +190,38 @@ impl SampleRunner<'_> {
     }
 
     /// Updates the model from the present state, and starts the user's steps that are due.
-    fn look(&self, model: &mut Model, screen: &Screen) {
+    fn update(&self, model: &mut ScreenModel, screen: &Screen) {
         let state = &self.user.state;
-        let lines = state.look(|it| std::mem::take(&mut it.lines));
+        let lines = state.read(|it| std::mem::take(&mut it.lines));
         let mut rows = Vec::new();
         for sample in self.samples {
-            let (progress, due) = state.look(|it| (progress(sample, self.user, it), self.due(sample, it)));
+            let (progress, due) = state.read(|it| (progress(sample, self.user, it), self.next_step(sample, it)));
             if let Some(step) = due {
-                self.perform(sample, step);
+                self.start_step(sample, step);
             }
             rows.push(Row { name: sample.name, shows: sample.shows, progress });
         }
         for line in lines {
-            screen.line(&model.record_change(&line));
+            screen.print_line(&model.record_change(&line));
         }
         for row in &rows {
             let before = model.rows.iter().find(|it| it.name == row.name);
             if before != Some(row) {
                 let done = if row.progress.state == State::Done { " (done)" } else { "" };
-                screen.line(&model.record_change(&format!("{:<12}{}{done}", row.name, row.progress.text)));
+                screen.print_line(&model.record_change(&format!("{:<12}{}{done}", row.name, row.progress.text)));
             }
         }
-        (model.nodes, model.faults) = state.look(|it| (nodes(&it.observed), it.faults.clone()));
+        (model.nodes, model.faults) = state.read(|it| (nodes(&it.observed), it.faults.clone()));
         model.rows = rows;
         if model.all_done() && !model.foot.contains("done") {
-            let stays = if self.until_done { "" } else { "; the cluster stays until Ctrl-C" };
+            let stays = if self.until_done { "" } else { "; the cluster runs until Ctrl-C" };
             model.foot = format!("all samples are done{stays}");
-            screen.line(&model.record_change(&model.foot.clone()));
+            screen.print_line(&model.record_change(&model.foot.clone()));
         }
     }
 
     /// The number of the step that the user must do now.
-    fn due(&self, sample: &'static Sample, known: &mut Known) -> Option<usize> {
+    fn next_step(&self, sample: &'static Sample, known: &mut Known) -> Option<usize> {
         let number = known.steps.get(sample.name).copied().unwrap_or(0);
         let step = sample.steps.get(number)?;
         let ready = known.created.contains(sample.name) && !known.busy.contains(sample.name);
@@ -231,9 +231,9 @@ impl SampleRunner<'_> {
         })
     }
 
-    fn perform(&self, sample: &'static Sample, number: usize) {
+    fn start_step(&self, sample: &'static Sample, number: usize) {
         let (user, step) = (self.user.clone(), &sample.steps[number]);
-        user.state.say(format!("$ {}", (step.command)(&user.context)));
+        user.state.add_line(format!("$ {}", (step.command)(&user.context)));
         self.spawner.spawn("step", async move {
             let done = user.act(&(step.act)(&user.context)).await;
             user.state.change(|it| {
@@ -257,7 +257,7 @@ fn progress(sample: &Sample, user: &User, known: &Known) -> Progress {
     (sample.progress)(&user.context, &known.observed)
 }
 
-fn late(model: &Model, timeout: Duration) -> String {
+fn timeout_message(model: &ScreenModel, timeout: Duration) -> String {
     let going = model.rows.iter().filter(|it| it.progress.state != State::Done);
     let going: Vec<String> = going.map(|it| format!("{} ({})", it.name, it.progress.text)).collect();
     format!("--timeout: after {timeout:?} not done: {}", going.join(", "))
@@ -274,7 +274,7 @@ fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
 }
 
 /// Samples whose controller runs.
-fn playable(config: Option<&Config>) -> Vec<&'static Sample> {
+fn runnable_samples(config: Option<&Config>) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
         Some(config) => config.controllers.ours().any(|(known, _)| known.name == controller),
         // A real manager runs all controllers.
@@ -292,7 +292,7 @@ fn head(target: &Target, seed: u64, options: &Options) -> Vec<String> {
     vec![
         format!("cluster     {}", target.server),
         format!("manager     {manager}"),
-        format!("again       --seed={seed}{chaos}"),
+        format!("repeat      --seed={seed}{chaos}"),
         format!("kubeconfig  {}", target.kubeconfig.display()),
     ]
 }
@@ -325,13 +325,13 @@ async fn prepare(user: &User, fleet: &Fleet, samples: &[&'static Sample], spawne
     tokio::time::timeout(REGISTRATION, fleet.registered()).await.context("the fake nodes could not register")?;
     let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": user.context.home } });
     user.create(&home).await?;
-    user.look_at("v1", "Namespace", "", spawner);
-    user.look_at("v1", "Node", "", spawner);
-    for namespace in [&user.context.home, &user.context.farewell] {
-        user.look_at("v1", "Pod", namespace, spawner);
-        let kinds: BTreeSet<_> = samples.iter().flat_map(|it| it.looks_at).collect();
+    user.watch("v1", "Namespace", "", spawner);
+    user.watch("v1", "Node", "", spawner);
+    for namespace in [&user.context.home, &user.context.deleted_namespace] {
+        user.watch("v1", "Pod", namespace, spawner);
+        let kinds: BTreeSet<_> = samples.iter().flat_map(|it| it.watched_kinds).collect();
         for (api_version, kind) in kinds {
-            user.look_at(api_version, kind, namespace, spawner);
+            user.watch(api_version, kind, namespace, spawner);
         }
     }
     for sample in samples {

@@ -1,6 +1,6 @@
 //! The table of samples. A new sample is one entry: its objects, the user's steps, its progress.
 
-mod farewell;
+mod namespace_deletion;
 mod jobs;
 mod owners;
 mod pods;
@@ -14,7 +14,7 @@ use crate::observed::Observed;
 pub(crate) const SAMPLES: &[Sample] = &[
     pods::COMPLETION,
     pods::CRASHES,
-    pods::ROOM,
+    pods::CAPACITY,
     jobs::PLAIN,
     jobs::INDEXED,
     jobs::SUSPENDED,
@@ -22,7 +22,7 @@ pub(crate) const SAMPLES: &[Sample] = &[
     owners::BACKGROUND,
     owners::FOREGROUND,
     owners::ORPHAN,
-    farewell::FAREWELL,
+    namespace_deletion::NAMESPACE_DELETION,
 ];
 
 /// One sample.
@@ -36,7 +36,7 @@ pub(crate) struct Sample {
     /// Created in this order. An owner reference names an earlier object; its uid is filled in at creation.
     pub(crate) objects: fn(&SampleContext) -> Vec<Value>,
     /// Kinds that `progress` and `steps` read, by apiVersion and kind, in addition to pods and namespaces.
-    pub(crate) looks_at: &'static [(&'static str, &'static str)],
+    pub(crate) watched_kinds: &'static [(&'static str, &'static str)],
     /// The user's steps, each once and in order.
     pub(crate) steps: &'static [Step],
     /// The progress, once its objects are created.
@@ -49,7 +49,7 @@ pub(crate) struct SampleContext {
     /// The namespace that is not deleted by a sample.
     pub(crate) home: String,
     /// The namespace that a sample deletes.
-    pub(crate) farewell: String,
+    pub(crate) deleted_namespace: String,
     /// The number of nodes, and how many of them have no additional taint.
     pub(crate) nodes: usize,
     pub(crate) open_nodes: usize,
@@ -73,11 +73,11 @@ pub(crate) struct Act {
     /// Empty for cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) does: Does,
+    pub(crate) operation: Operation,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Does {
+pub(crate) enum Operation {
     Delete,
     /// With a policy for its dependents.
     Cascade(PropagationPolicy),

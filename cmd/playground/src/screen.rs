@@ -2,10 +2,10 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::view::{Line, Model, Tone};
+use crate::screen_model::{Line, ScreenModel, Tone};
 
-const OTHER_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
-const BACK: &str = "\x1b[?25h\x1b[?1049l";
+const ALTERNATE_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
+const MAIN_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The terminal. Dropping it restores the user's own screen.
 pub(crate) struct Screen {
@@ -19,7 +19,7 @@ impl Screen {
     pub(crate) fn open() -> Self {
         let terminal = std::io::stdout().is_terminal() && size().is_some();
         if terminal {
-            write(OTHER_SCREEN);
+            write(ALTERNATE_SCREEN);
         }
         Self { terminal, prints: !terminal, drawn: Vec::new() }
     }
@@ -30,28 +30,28 @@ impl Screen {
     }
 
     /// Prints one change, if there is no terminal.
-    pub(crate) fn line(&self, text: &str) {
+    pub(crate) fn print_line(&self, text: &str) {
         if self.prints {
             write(&format!("{text}\n"));
         }
     }
 
     /// Restores the user's own screen and prints the final state there, because what was drawn is gone.
-    pub(crate) fn close(self, model: &Model) {
-        let told = self.terminal;
+    pub(crate) fn close(self, model: &ScreenModel) {
+        let was_terminal = self.terminal;
         drop(self);
-        if told {
+        if was_terminal {
             model.rows.iter().for_each(|it| write(&format!("{}\n", it.line().1)));
         }
     }
 
     /// For tests: shows nothing.
     #[cfg(test)]
-    pub(crate) fn dark() -> Self {
+    pub(crate) fn silent() -> Self {
         Self { terminal: false, prints: false, drawn: Vec::new() }
     }
 
-    pub(crate) fn draw(&mut self, model: &Model) {
+    pub(crate) fn draw(&mut self, model: &ScreenModel) {
         let Some((width, height)) = size().filter(|_| self.terminal) else { return };
         let lines = model.screen(width, height);
         if lines == self.drawn {
@@ -62,7 +62,7 @@ impl Screen {
             if number > 0 {
                 text.push_str("\r\n");
             }
-            text += &format!("{}{line}\x1b[0m\x1b[K", paint(*tone));
+            text += &format!("{}{line}\x1b[0m\x1b[K", escape_code(*tone));
         }
         text.push_str("\x1b[J");
         write(&text);
@@ -73,7 +73,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if self.terminal {
-            write(BACK);
+            write(MAIN_SCREEN);
         }
     }
 }
@@ -94,7 +94,7 @@ fn write(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-fn paint(tone: Tone) -> &'static str {
+fn escape_code(tone: Tone) -> &'static str {
     match tone {
         Tone::Plain => "",
         Tone::Bold => "\x1b[1m",

@@ -8,7 +8,7 @@ use crate::observed::Observed;
 /// The state that the samples share. Each change notifies the view.
 pub(crate) struct SharedState {
     known: Mutex<Known>,
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -30,24 +30,24 @@ pub(crate) struct Known {
 
 impl SharedState {
     pub(crate) fn new() -> Self {
-        Self { known: Mutex::default(), news: watch::Sender::new(0) }
+        Self { known: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
         let answer = change(&mut self.known.lock());
-        self.news.send_modify(|it| *it = it.wrapping_add(1));
+        self.changes.send_modify(|it| *it = it.wrapping_add(1));
         answer
     }
 
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
-        look(&mut self.known.lock())
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&mut Known) -> T) -> T {
+        read(&mut self.known.lock())
     }
 
-    pub(crate) fn say(&self, line: impl Into<String>) {
+    pub(crate) fn add_line(&self, line: impl Into<String>) {
         self.change(|it| it.lines.push(line.into()));
     }
 
-    pub(crate) fn listen(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 }

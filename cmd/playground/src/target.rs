@@ -31,7 +31,7 @@ const FAKE: &str = "fake-nodes.mini-kcm.dev/fake";
 const LEASE: &str = "kube-controller-manager";
 /// How often a Lease is read, and the duration of a Lease that does not specify it.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-const LASTS: u64 = 15;
+const DEFAULT_LEASE_SECONDS: u64 = 15;
 
 /// The cluster that the samples run on.
 pub(crate) struct Target {
@@ -50,7 +50,7 @@ pub(crate) struct Target {
 
 pub(crate) enum Cluster {
     /// In this process.
-    Embedded { cluster: TestCluster, served: Served, written: Written },
+    Embedded { cluster: TestCluster, served: Served, written: WrittenKubeconfig },
     /// The cluster of a kubeconfig.
     Real,
 }
@@ -75,9 +75,9 @@ pub(crate) enum PodPlacement {
 }
 
 /// A kubeconfig that we wrote. It is removed on drop.
-pub(crate) struct Written(PathBuf);
+pub(crate) struct WrittenKubeconfig(PathBuf);
 
-impl Drop for Written {
+impl Drop for WrittenKubeconfig {
     fn drop(&mut self) {
         // It does not matter if the file is removed already.
         let _ = std::fs::remove_file(&self.0);
@@ -169,7 +169,7 @@ fn nodes(prefix: &str, count: usize, taints: &[(&str, &str)]) -> Vec<NodeSpec> {
 fn context(home: &str, nodes: usize) -> SampleContext {
     SampleContext {
         home: home.to_owned(),
-        farewell: format!("{home}-farewell"),
+        deleted_namespace: format!("{home}-deleted"),
         nodes,
         open_nodes: nodes.saturating_sub(1).max(1),
     }
@@ -181,7 +181,7 @@ async fn plan_manager(client: &Client, clock: &Clock) -> kube::Result<ManagerPla
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let Some(first) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
     let lasts = first.spec.as_ref().and_then(|it| it.lease_duration_seconds).and_then(|it| it.try_into().ok());
-    let until = clock.now() + Duration::from_secs(lasts.unwrap_or(LASTS));
+    let until = clock.now() + Duration::from_secs(lasts.unwrap_or(DEFAULT_LEASE_SECONDS));
     while holder(&first).is_some() && clock.now() < until {
         tokio::time::sleep(POLL_INTERVAL).await;
         let Some(now) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
@@ -211,11 +211,11 @@ pub(crate) async fn remove_lease(client: &Client) -> kube::Result<()> {
 }
 
 /// Writes a new file that only the user can read. It must not exist, because the path may be the user's own kubeconfig.
-fn write_new(path: &Path, text: &str) -> anyhow::Result<Written> {
+fn write_new(path: &Path, text: &str) -> anyhow::Result<WrittenKubeconfig> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match file {
         Ok(mut file) => {
-            let written = Written(path.to_owned());
+            let written = WrittenKubeconfig(path.to_owned());
             file.write_all(text.as_bytes())?;
             Ok(written)
         }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_a_real_cluster_pods_run_only_on_our_nodes() {
+    fn on_real_cluster_pods_run_only_on_our_nodes() {
         let pod = json!({ "spec": { "containers": [] } });
         assert_eq!(PodPlacement::AnyNode.apply(pod.clone()), pod);
         let abroad = PodPlacement::OwnNodes { id: "abc".to_owned() };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_nodes_has_a_taint() {
+    fn last_of_several_nodes_has_a_taint() {
         let tainted = |count| nodes("n", count, &[]).iter().filter(|it| !it.taints.is_empty()).count();
         assert_eq!((tainted(1), tainted(2), tainted(5)), (0, 1, 1));
         assert_eq!((context("s", 1).open_nodes, context("s", 3).open_nodes), (1, 2));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_never_overwritten_and_goes_with_the_playground() {
+    fn kubeconfig_is_never_overwritten_and_is_removed_at_exit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         let written = write_new(&path, "ours").unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_manager_is_recognised_by_its_renewals_and_not_by_its_clock() {
+    async fn active_manager_is_recognised_by_renewals_not_by_clocks() {
         let held = |time: &str| json!({ "holderIdentity": "them", "leaseDurationSeconds": 15, "renewTime": time });
         let (behind, ahead) = (held("2026-12-31T23:00:00.000000Z"), held("2027-06-01T00:00:00.000000Z"));
         let theirs = ManagerPlan::Theirs { holder: "them".to_owned() };
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_removed_only_when_it_has_no_holder() {
+    async fn lease_is_removed_only_without_a_holder() {
         let cluster = TestCluster::with_seed(Clock::virtual_from("2027-01-15T08:00:00Z".parse().unwrap()), 1);
         let client = in_memory(cluster.service());
         let metadata = json!({ "name": LEASE, "namespace": "kube-system" });

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use fake_nodes::{Change, follow};
+use fake_nodes::{Change, list_and_watch};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
@@ -13,15 +13,15 @@ use serde_json::Value;
 use tasks::Spawner;
 
 use crate::{
-    samples::{Act, Does, Sample, SampleContext},
+    samples::{Act, Operation, Sample, SampleContext},
     shared_state::SharedState,
     target::PodPlacement,
 };
 
 /// How many times a request is tried, because the server may not be ready or chaos may inject faults.
-const PATIENCE: u32 = 60;
-const PAUSE: Duration = Duration::from_millis(500);
-const ONE_CALL: Duration = Duration::from_secs(10);
+const MAX_TRIES: u32 = 60;
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A user with kubectl.
 #[derive(Clone)]
@@ -35,19 +35,19 @@ pub(crate) struct User {
 impl User {
     /// Watches all objects of a kind, in one namespace or (if it is empty) in the whole cluster, and stores them in the
     /// shared state.
-    pub(crate) fn look_at(&self, api_version: &str, kind: &'static str, namespace: &str, spawner: &Spawner) {
+    pub(crate) fn watch(&self, api_version: &str, kind: &'static str, namespace: &str, spawner: &Spawner) {
         let (api, state, namespace) =
             (self.api(api_version, kind, namespace), self.state.clone(), namespace.to_owned());
         // An object always serializes.
         let value = |it: DynamicObject| serde_json::to_value(it).unwrap_or_default();
-        let tell = move |change: Change<DynamicObject>| {
+        let on_change = move |change: Change<DynamicObject>| {
             state.change(|known| match change {
                 Change::All(all) => known.observed.replace(kind, &namespace, all.into_iter().map(value).collect()),
                 Change::Put(it) => known.observed.put(kind, value(it)),
                 Change::Gone(it) => known.observed.remove(kind, &value(it)),
             });
         };
-        spawner.spawn("look", follow(api, tell));
+        spawner.spawn("watch", list_and_watch(api, on_change));
     }
 
     /// Creates the objects of a sample.
@@ -96,22 +96,22 @@ impl User {
 
     /// Carries out an action on an object. If the object does not exist any more, nothing is left to do.
     pub(crate) async fn act(&self, act: &Act) -> anyhow::Result<()> {
-        let Act { api_version, kind, namespace, name, does } = act;
+        let Act { api_version, kind, namespace, name, operation } = act;
         let api = self.api(api_version, kind, namespace);
-        let what = match does {
-            Does::Delete | Does::Cascade(_) => format!("delete {kind} {name}"),
-            Does::Merge(_) => format!("patch {kind} {name}"),
+        let what = match operation {
+            Operation::Delete | Operation::Cascade(_) => format!("delete {kind} {name}"),
+            Operation::Merge(_) => format!("patch {kind} {name}"),
         };
         let call = || {
-            let (api, name, does) = (api.clone(), name.clone(), does.clone());
+            let (api, name, operation) = (api.clone(), name.clone(), operation.clone());
             async move {
-                match does {
-                    Does::Delete => api.delete(&name, &DeleteParams::default()).await.map(drop),
-                    Does::Cascade(policy) => {
+                match operation {
+                    Operation::Delete => api.delete(&name, &DeleteParams::default()).await.map(drop),
+                    Operation::Cascade(policy) => {
                         let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
                         api.delete(&name, &params).await.map(drop)
                     }
-                    Does::Merge(patch) => {
+                    Operation::Merge(patch) => {
                         api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
                     }
                 }
@@ -156,7 +156,7 @@ where
 {
     let mut tries = 0;
     loop {
-        let error = match tokio::time::timeout(ONE_CALL, call()).await {
+        let error = match tokio::time::timeout(CALL_TIMEOUT, call()).await {
             Ok(Ok(done)) => return Ok(Some(done)),
             Ok(Err(kube::Error::Api(status))) if status.code == fine => return Ok(None),
             // A request that the server does not accept now will not be accepted later.
@@ -164,12 +164,12 @@ where
                 return Err(kube::Error::Api(status)).with_context(|| what.to_owned());
             }
             Ok(Err(err)) => anyhow::Error::from(err),
-            Err(_) => anyhow::anyhow!("no answer for {} s", ONE_CALL.as_secs()),
+            Err(_) => anyhow::anyhow!("no answer for {} s", CALL_TIMEOUT.as_secs()),
         };
         tries += 1;
-        if tries == PATIENCE {
+        if tries == MAX_TRIES {
             return Err(error.context(what.to_owned()));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }

@@ -41,7 +41,7 @@ async fn acceptance_job_011_a_deleted_job_and_its_pods_have_no_memory() {
     assert!(ctx.memory.is_empty(), "nor of its pods, which are still there");
     assert_eq!(ctx.memory.expectations.expires_at(&uid), None);
     // Late events of the pods add no new entry.
-    cluster.thaw("pods");
+    cluster.unfreeze_watches("pods");
     pass(200).await;
     assert!(ctx.memory.is_empty());
 }

@@ -8,7 +8,7 @@ use std::{path::Path, time::Duration};
 use anyhow::Context;
 use api::Pod;
 use clock::Clock;
-use e2e::{Usage, View};
+use e2e::{Usage, StandaloneInformers};
 use serde_json::json;
 
 #[global_allocator]
@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 async fn main() -> anyhow::Result<()> {
     let kubeconfig = std::env::args().nth(1).context("usage: sync_pods KUBECONFIG")?;
     let clock = Clock::system();
-    let view = View::open(Path::new(&kubeconfig), 1)?;
+    let view = StandaloneInformers::open(Path::new(&kubeconfig), 1)?;
     let began = clock.now();
     let pods = view.informers.typed::<Pod>();
     let watched = pods.watched();

@@ -25,7 +25,7 @@ pub fn differences(recorded: &[Entry], answered: &[Entry], time: Time) -> Vec<St
         }
         for at in 0..want.lines.len().max(have.lines.len()) {
             let (want, have) = (want.lines.get(at), have.lines.get(at));
-            if time == Time::Virtual || !about_as_long(want, have) {
+            if time == Time::Virtual || !is_similar_duration(want, have) {
                 line(want, have, &mut here);
             }
         }
@@ -41,7 +41,7 @@ pub fn differences(recorded: &[Entry], answered: &[Entry], time: Time) -> Vec<St
 }
 
 /// True for two durations that differ by at most one second. A missing line means no duration.
-fn about_as_long(want: Option<&String>, have: Option<&String>) -> bool {
+fn is_similar_duration(want: Option<&String>, have: Option<&String>) -> bool {
     let seconds = |line: Option<&String>| match line {
         Some(line) => line.strip_prefix(AFTER)?.strip_suffix(" s")?.parse::<u64>().ok(),
         None => Some(0),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_by_its_path() {
+    fn difference_is_reported_by_path() {
         let recorded = entry(&["200", r#"{"a":{"b":[1,2]},"c":3}"#]);
         let answered = entry(&["200", r#"{"a":{"b":[1]},"d":4}"#]);
         let told = differences(&recorded, &answered, Time::Virtual);
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_code_or_a_line_too_many_is_told() {
+    fn additional_code_or_line_is_reported() {
         assert_eq!(differences(&entry(&["200"]), &entry(&["404"]), Time::Virtual).len(), 3);
         assert_eq!(differences(&entry(&["200"]), &entry(&["200", "x: y"]), Time::Virtual).len(), 3);
         assert_eq!(differences(&[], &entry(&["200"]), Time::Virtual).len(), 1);
     }
 
     #[test]
-    fn a_second_more_or_less_is_no_difference_where_time_is_the_machines() {
+    fn one_second_is_no_difference_on_machine_time() {
         let same = |want: &[&str], have: &[&str], time| differences(&entry(want), &entry(have), time).is_empty();
         for (want, have, by_machine) in [
             (vec!["END", "AFTER 3 s"], vec!["END", "AFTER 4 s"], true),

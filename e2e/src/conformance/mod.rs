@@ -3,17 +3,17 @@
 //! `e2e/conformance/<topic>.txt` has the cases; `e2e/conformance/README.md` explains how to write them. The normalised
 //! responses of a real server are in `<topic>.recorded.txt`.
 //!
-//! Reading order: `script` (a case), `words` and `path` (variables), [`Target`] (the server), `run` and `stream`
-//! (requests), `order` (the order of versions), `normalise` and `text` (normalised responses), `recording`, `compare`.
+//! Reading order: `script` (a case), `variables` and `path`, [`Target`] (the server), `run` and `stream`
+//! (requests), `version_order`, `normalise` and `text` (normalised responses), `recording`, `compare`.
 
 mod script;
 
 mod path;
-mod words;
+mod variables;
 
 mod target;
 
-mod order;
+mod version_order;
 mod run;
 mod stream;
 

@@ -29,7 +29,7 @@ pub(super) struct Normaliser {
 
 /// The context of a value.
 #[derive(Debug, Clone, Copy)]
-struct Around<'a> {
+struct NormalisationContext<'a> {
     /// Set if the response is a list: how its own version is shown.
     list: Option<ListVersion>,
     bookmark: bool,
@@ -65,13 +65,13 @@ impl Normaliser {
         let version = asked_version(path);
         let columns = body["columnDefinitions"].clone();
         let list = is_list.then_some(version);
-        self.value("", body, Around { list, bookmark: false, columns: &columns, now })
+        self.value("", body, NormalisationContext { list, bookmark: false, columns: &columns, now })
     }
 
     /// Normalises an event of a watch; `columns` are those of its Table, or null.
     pub(super) fn event(&mut self, event: Value, columns: &Value, now: Timestamp) -> Value {
         let bookmark = event["type"] == "BOOKMARK" || event[".type"] == "BOOKMARK";
-        self.value("", event, Around { list: None, bookmark, columns, now })
+        self.value("", event, NormalisationContext { list: None, bookmark, columns, now })
     }
 
     /// Normalises a text outside of a body.
@@ -80,7 +80,7 @@ impl Normaliser {
         text::replace_uids(&text, &mut self.uids)
     }
 
-    fn value(&mut self, key: &str, value: Value, around: Around<'_>) -> Value {
+    fn value(&mut self, key: &str, value: Value, around: NormalisationContext<'_>) -> Value {
         // A part that was selected by `ONLY` has its whole path as the key.
         let key = key.rsplit('.').next().unwrap_or_default();
         match value {
@@ -88,7 +88,7 @@ impl Normaliser {
             Value::Array(items) if key == "cells" => Value::Array(self.cells(items, around)),
             Value::Array(items) => {
                 // Only the outermost list has a version of its own.
-                let inner = Around { list: None, ..around };
+                let inner = NormalisationContext { list: None, ..around };
                 let items: Vec<Value> = items.into_iter().map(|it| self.value(key, it, inner)).collect();
                 Value::Array(if key == "causes" { sorted(items) } else { items })
             }
@@ -98,7 +98,7 @@ impl Normaliser {
         }
     }
 
-    fn object(&mut self, key: &str, mut map: Map<String, Value>, around: Around<'_>) -> Value {
+    fn object(&mut self, key: &str, mut map: Map<String, Value>, around: NormalisationContext<'_>) -> Value {
         if key == "metadata" {
             map.remove("managedFields");
             self.learn_generated(&map);
@@ -110,7 +110,7 @@ impl Normaliser {
         }
         let mut object = Map::new();
         for (key, value) in map {
-            let inner = Around { list: around.list.filter(|_| key == "metadata" || key.starts_with('.')), ..around };
+            let inner = NormalisationContext { list: around.list.filter(|_| key == "metadata" || key.starts_with('.')), ..around };
             let inner = if key == "resourceVersion" { around } else { inner };
             let value = self.value(&key, value, inner);
             object.insert(self.named(&key), value);
@@ -120,7 +120,7 @@ impl Normaliser {
     }
 
     /// The cells of a row, with labels for ages.
-    fn cells(&mut self, cells: Vec<Value>, around: Around<'_>) -> Vec<Value> {
+    fn cells(&mut self, cells: Vec<Value>, around: NormalisationContext<'_>) -> Vec<Value> {
         let cells = cells.into_iter().enumerate().map(|(at, cell)| {
             let column = &around.columns[at];
             let is_age = AGES.iter().any(|it| column["name"] == *it) || column["type"] == "date";
@@ -133,7 +133,7 @@ impl Normaliser {
         cells.collect()
     }
 
-    fn string(&mut self, key: &str, text: &str, around: Around<'_>) -> String {
+    fn string(&mut self, key: &str, text: &str, around: NormalisationContext<'_>) -> String {
         if key == "resourceVersion" {
             return self.version(text, around);
         }
@@ -156,7 +156,7 @@ impl Normaliser {
         text::without_keys(&text::without_numbers(&text, &self.versions))
     }
 
-    fn version(&mut self, text: &str, around: Around<'_>) -> String {
+    fn version(&mut self, text: &str, around: NormalisationContext<'_>) -> String {
         if text.is_empty() || !text.bytes().all(|it| it.is_ascii_digit()) {
             return text.to_owned();
         }

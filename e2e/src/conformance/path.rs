@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_go_by_name_number_and_member() {
+    fn paths_select_by_name_number_and_member() {
         let value = json!({ "a": { "x.y/z": 1, "b": [{ "n": "p", "v": 2 }, { "n": "q", "v": 3 }] } });
         for (path, wanted) in
             [(".a[x.y/z]", "1"), (".a.b[0].n", "p"), (".a.b[n=q].v", "3"), (".a.b[1]", r#"{"n":"q","v":3}"#)]

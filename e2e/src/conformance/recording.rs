@@ -92,7 +92,7 @@ mod tests {
     use crate::conformance::parse;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_recordings_are_read_again() {
         let cases = parse("a", "=== conformance_b\nGET /b\n=== conformance_a\nGET /a\nREAD w 1\n").unwrap();
         let entry = |title: &str, lines: &[&str]| {
             let lines = lines.iter().map(|&it| it.to_owned()).collect();

@@ -12,10 +12,10 @@ use super::{
     Action, Call, Case, Chunks, Compare, Entry, Reading, Step, Target,
     compare::AFTER,
     normalise::Normaliser,
-    order::Order,
+    version_order::VersionOrder,
     path,
     stream::{Next, Watch, is_plain_bookmark},
-    words::{NAMESPACES, Saved, Words},
+    variables::{NAMESPACES, Saved, Variables},
 };
 
 const JSON: &str = "application/json";
@@ -25,8 +25,8 @@ const NOT_IN_A_LINE: AsciiSet =
     CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
 /// How long to wait for a condition, and how often to check it.
-const UNTIL: Duration = Duration::from_secs(10);
-const AGAIN: Duration = Duration::from_millis(100);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shorter times until the end of a watch or until a refusal are not recorded, because a busy machine may need a while.
 const LONG: Duration = Duration::from_secs(1);
@@ -48,57 +48,57 @@ const HEADERS: [(&str, &str); 6] = [
 /// # Errors
 /// If the server does not respond, or the case refers to something that does not exist.
 pub async fn run(case: &Case, target: &dyn Target, word: &str) -> anyhow::Result<Vec<Entry>> {
-    let words = Words::new(word);
-    let normaliser = Normaliser::new(words.unique_names());
-    let (watches, order) = (BTreeMap::new(), Order::default());
-    let mut runner = Runner { target, words, normaliser, watches, order, entries: Vec::new() };
-    let whole = runner.case(case);
+    let variables = Variables::new(word);
+    let normaliser = Normaliser::new(variables.unique_names());
+    let (watches, order) = (BTreeMap::new(), VersionOrder::default());
+    let mut runner = Runner { target, variables, normaliser, watches, order, entries: Vec::new() };
+    let whole = runner.run_case(case);
     tokio::time::timeout(target.pace().case, whole).await.context("takes too long")??;
     Ok(runner.entries)
 }
 
 struct Runner<'a> {
     target: &'a dyn Target,
-    words: Words,
+    variables: Variables,
     normaliser: Normaliser,
     watches: BTreeMap<String, Watch>,
-    order: Order,
+    order: VersionOrder,
     entries: Vec<Entry>,
 }
 
 impl Runner<'_> {
-    async fn case(&mut self, case: &Case) -> anyhow::Result<()> {
+    async fn run_case(&mut self, case: &Case) -> anyhow::Result<()> {
         for variable in NAMESPACES.iter().filter(|it| case.mentions(it)) {
-            let namespace = json!({ "metadata": { "name": self.words.namespace(variable) } });
+            let namespace = json!({ "metadata": { "name": self.variables.namespace(variable) } });
             let (method, path) = ("POST".to_owned(), "/api/v1/namespaces".to_owned());
             let call = Call { method, path, headers: Vec::new(), body: Some(namespace.to_string()) };
-            let answer = self.whole(&call, None).await?;
+            let answer = self.send_whole(&call, None).await?;
             anyhow::ensure!(answer.code == 201, "no namespace: {} {}", answer.code, answer.body);
-            self.order.answered("POST", &answer.body)?;
+            self.order.check_response("POST", &answer.body)?;
         }
         for step in &case.steps {
-            let lines = self.step(step).await.with_context(|| format!("line {}: {}", step.line, step.title))?;
+            let lines = self.run_step(step).await.with_context(|| format!("line {}: {}", step.line, step.title))?;
             self.entries.push(Entry { title: step.title.clone(), lines });
         }
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step) -> anyhow::Result<Vec<String>> {
+    async fn run_step(&mut self, step: &Step) -> anyhow::Result<Vec<String>> {
         match &step.action {
             Action::Send(call) => {
                 let begin = Clock::system().now();
-                let answer = self.whole(call, None).await?;
+                let answer = self.send_whole(call, None).await?;
                 // A successful request may take a while, such as the first object of a definition; only for a refusal
                 // is the time recorded, because it depends on the rules of the server.
                 let after = elapsed(begin, SLOW).filter(|_| answer.code >= 300);
-                let mut lines = self.answered(step, call, answer)?;
+                let mut lines = self.record_response(step, call, answer)?;
                 lines.extend(after);
                 Ok(lines)
             }
-            Action::Each(from, to, call) => self.each(*from, *to, call).await,
-            Action::Until(path, value, call) => self.until(step, path, value, call).await,
-            Action::Watch(call) => self.watch(step, call).await,
-            Action::Read(name, how) => self.read(step, name, *how).await,
+            Action::Each(from, to, call) => self.send_each(*from, *to, call).await,
+            Action::Until(path, value, call) => self.send_until(step, path, value, call).await,
+            Action::Watch(call) => self.open_watch(step, call).await,
+            Action::Read(name, how) => self.read_watch(step, name, *how).await,
             Action::Compact => {
                 self.target.compact().await?;
                 Ok(Vec::new())
@@ -106,39 +106,39 @@ impl Runner<'_> {
         }
     }
 
-    async fn each(&mut self, from: u32, to: u32, call: &Call) -> anyhow::Result<Vec<String>> {
-        let all = (from..=to).map(|number| self.whole(call, Some(number)));
+    async fn send_each(&mut self, from: u32, to: u32, call: &Call) -> anyhow::Result<Vec<String>> {
+        let all = (from..=to).map(|number| self.send_whole(call, Some(number)));
         let answers = future::try_join_all(all).await?;
         for answer in &answers {
             // In any order of arrival.
-            self.order.answered("GET", &answer.body)?;
+            self.order.check_response("GET", &answer.body)?;
         }
         let mut codes: Vec<u16> = answers.iter().map(|it| it.code).collect();
         codes.sort_unstable();
         Ok(vec![codes.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")])
     }
 
-    async fn until(&mut self, step: &Step, path: &str, value: &str, call: &Call) -> anyhow::Result<Vec<String>> {
+    async fn send_until(&mut self, step: &Step, path: &str, value: &str, call: &Call) -> anyhow::Result<Vec<String>> {
         let name = path.split(['.', '[']).next().unwrap_or_default().to_owned();
-        let [path, value] = [path, value].map(|it| self.words.fill(it, None).map_err(anyhow::Error::msg));
+        let [path, value] = [path, value].map(|it| self.variables.fill(it, None).map_err(anyhow::Error::msg));
         let (path, value) = (path?, value?);
-        let deadline = self.target.wall().checked_add(UNTIL)?;
+        let deadline = self.target.wall().checked_add(TIME_LIMIT)?;
         loop {
-            let answer = self.whole(call, None).await?;
-            self.words.save(&name, answer.clone());
-            let holds = self.words.look_up(&path).is_some_and(|it| it == value);
+            let answer = self.send_whole(call, None).await?;
+            self.variables.save(&name, answer.clone());
+            let holds = self.variables.look_up(&path).is_some_and(|it| it == value);
             if holds || self.target.wall() > deadline {
-                let mut lines = self.answered(step, call, answer)?;
+                let mut lines = self.record_response(step, call, answer)?;
                 if !holds {
                     lines.push("NEVER".to_owned());
                 }
                 return Ok(lines);
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    async fn watch(&mut self, step: &Step, call: &Call) -> anyhow::Result<Vec<String>> {
+    async fn open_watch(&mut self, step: &Step, call: &Call) -> anyhow::Result<Vec<String>> {
         let name = step.save.clone().context("a watch needs a name: w = WATCH …")?;
         let mut call = call.clone();
         if !call.path.contains("watch=") && !call.path.contains("/watch/") {
@@ -148,16 +148,16 @@ impl Runner<'_> {
         let answer = self.send(&call, None).await?;
         if answer.status() != 200 {
             let answer = collect(answer).await?;
-            return self.answered(step, &call, answer);
+            return self.record_response(step, &call, answer);
         }
         let (head, body) = answer.into_parts();
-        let path = self.words.fill(&call.path, None).map_err(anyhow::Error::msg)?;
+        let path = self.variables.fill(&call.path, None).map_err(anyhow::Error::msg)?;
         self.watches.insert(name, Watch::new(body, &path, begin));
         let answer = Saved { code: head.status.as_u16(), headers: head.headers, body: Value::Null };
-        self.answered(step, &call, answer)
+        self.record_response(step, &call, answer)
     }
 
-    async fn read(&mut self, step: &Step, name: &str, how: Reading) -> anyhow::Result<Vec<String>> {
+    async fn read_watch(&mut self, step: &Step, name: &str, how: Reading) -> anyhow::Result<Vec<String>> {
         // A refused watch has recorded its status code; there is nothing to read.
         let Some(mut watch) = self.watches.remove(name) else { return Ok(vec!["NO WATCH".to_owned()]) };
         let pace = self.target.pace();
@@ -170,16 +170,16 @@ impl Runner<'_> {
         while lines.len() < wanted {
             match watch.next(within).await {
                 Next::Event(event) if watch.bookmarks && is_plain_bookmark(&event) && how != Reading::End => {
-                    watch.order.event(&event)?;
+                    watch.order.check_event(&event)?;
                 }
                 Next::Event(event) => {
-                    self.order.seen(watch.order.event(&event)?);
+                    self.order.record(watch.order.check_event(&event)?);
                     if let Some(save) = &step.save {
                         let (code, headers) = (200, HeaderMap::new());
-                        self.words.save(save, Saved { code, headers, body: event.clone() });
+                        self.variables.save(save, Saved { code, headers, body: event.clone() });
                     }
                     let bookmark = is_plain_bookmark(&event);
-                    let line = self.event(step, event, &mut watch)?;
+                    let line = self.format_event(step, event, &mut watch)?;
                     // The number of bookmarks in a row may differ between servers.
                     if !bookmark || lines.last() != Some(&line) {
                         lines.push(line);
@@ -206,25 +206,25 @@ impl Runner<'_> {
         Ok(lines)
     }
 
-    fn event(&mut self, step: &Step, mut event: Value, watch: &mut Watch) -> anyhow::Result<String> {
+    fn format_event(&mut self, step: &Step, mut event: Value, watch: &mut Watch) -> anyhow::Result<String> {
         let now = self.target.wall();
         let columns = &event["object"]["columnDefinitions"];
         if columns.as_array().is_some_and(|it| !it.is_empty()) {
             watch.columns = columns.clone();
         }
         if let Compare::Only(parts) = &step.compare {
-            event = self.only(&event, parts)?;
+            event = self.selected(&event, parts)?;
         }
         Ok(self.normaliser.event(event, &watch.columns, now).to_string())
     }
 
     /// One request with its body, read to the end.
-    async fn whole(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Saved> {
+    async fn send_whole(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Saved> {
         collect(self.send(call, number).await?).await
     }
 
     async fn send(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Response<Chunks>> {
-        let fill = |text: &str| self.words.fill(text, number).map_err(anyhow::Error::msg);
+        let fill = |text: &str| self.variables.fill(text, number).map_err(anyhow::Error::msg);
         let path = fill(&call.path)?;
         let path = utf8_percent_encode(&path, &NOT_IN_A_LINE).to_string();
         let mut request = Request::builder().method(call.method.as_str()).uri(path);
@@ -246,27 +246,27 @@ impl Runner<'_> {
     }
 
     /// The lines of a response that are compared.
-    fn answered(&mut self, step: &Step, call: &Call, answer: Saved) -> anyhow::Result<Vec<String>> {
+    fn record_response(&mut self, step: &Step, call: &Call, answer: Saved) -> anyhow::Result<Vec<String>> {
         let now = self.target.wall();
         if let Some(name) = &step.save {
-            self.words.save(name, answer.clone());
+            self.variables.save(name, answer.clone());
         }
         let Saved { code, headers, body } = answer;
-        let path = self.words.fill(&call.path, None).unwrap_or_default();
+        let path = self.variables.fill(&call.path, None).unwrap_or_default();
         if code < 300 {
-            self.order.answered(&call.method, &body)?;
+            self.order.check_response(&call.method, &body)?;
         }
         let mut lines = Vec::new();
         if has(&step.compare, "code") {
             lines.push(code.to_string());
         }
         if has(&step.compare, "headers") {
-            lines.extend(self.headers(&headers));
+            lines.extend(self.compared_headers(&headers));
         }
         if has(&step.compare, "body") && body != Value::Null {
             let is_list = body["items"].is_array() || body["rows"].is_array();
             let body = match &step.compare {
-                Compare::Only(parts) => self.only(&body, parts)?,
+                Compare::Only(parts) => self.selected(&body, parts)?,
                 _ => body,
             };
             if body.as_object().is_none_or(|it| !it.is_empty() || step.compare == Compare::All) {
@@ -278,11 +278,11 @@ impl Runner<'_> {
 
     /// The selected parts of a body, with their paths as keys. A part that may be missing must be written as `.x?`;
     /// otherwise a missing part on both sides would compare as equal.
-    fn only(&self, body: &Value, parts: &[String]) -> anyhow::Result<Value> {
+    fn selected(&self, body: &Value, parts: &[String]) -> anyhow::Result<Value> {
         let mut found = serde_json::Map::new();
         for part in parts.iter().filter(|it| !matches!(it.as_str(), "code" | "headers")) {
             let (name, optional) = part.strip_suffix('?').map_or((part.as_str(), false), |it| (it, true));
-            let path = self.words.fill(name, None).map_err(anyhow::Error::msg)?;
+            let path = self.variables.fill(name, None).map_err(anyhow::Error::msg)?;
             let (path, length) = path.split_once('^').unwrap_or((path.as_str(), ""));
             let mut value = path::find_all(body, path);
             if let (Some(Value::String(text)), false) = (&mut value, length.is_empty()) {
@@ -294,7 +294,7 @@ impl Runner<'_> {
         Ok(Value::Object(found))
     }
 
-    fn headers(&mut self, headers: &HeaderMap) -> Vec<String> {
+    fn compared_headers(&mut self, headers: &HeaderMap) -> Vec<String> {
         let mut lines = Vec::new();
         for (name, shown) in HEADERS {
             for value in headers.get_all(name) {

@@ -312,7 +312,7 @@ COMPACT
 "#;
 
     #[test]
-    fn steps_have_heads_headers_and_bodies() {
+    fn steps_have_request_lines_headers_and_bodies() {
         let cases = parse("a.txt", TEXT).unwrap();
         let [one, two] = &cases[..] else { panic!("{cases:?}") };
         assert_eq!((one.name.as_str(), one.line, one.steps.len()), ("acceptance_api_001_words", 2, 7));
@@ -329,7 +329,7 @@ COMPACT
     }
 
     #[test]
-    fn a_mistake_names_file_and_line() {
+    fn error_names_file_and_line() {
         for (text, line) in [
             ("GET /x", 1),
             ("=== conformance_a\nGET x", 2),
@@ -349,7 +349,7 @@ COMPACT
     }
 
     #[test]
-    fn comments_do_not_change_a_case_and_bodies_do() {
+    fn comments_do_not_change_the_fingerprint_and_bodies_do() {
         let print = |text: &str| parse("a.txt", text).unwrap()[0].fingerprint;
         let plain = print("=== conformance_a\nPOST /\n{}\n");
         assert_eq!(plain, print("=== conformance_a\n# why\n\nPOST /\n{}\n\n"));

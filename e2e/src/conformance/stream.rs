@@ -4,7 +4,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Chunks, order::Ascending};
+use super::{Chunks, version_order::WatchVersions};
 
 /// An open watch.
 pub(super) struct Watch {
@@ -14,7 +14,7 @@ pub(super) struct Watch {
     pub(super) columns: Value,
     /// Bookmarks were requested.
     pub(super) bookmarks: bool,
-    pub(super) order: Ascending,
+    pub(super) order: WatchVersions,
     /// When it was requested, because a server may delay the headers or the first event.
     pub(super) begin: Instant,
 }
@@ -36,7 +36,7 @@ impl Watch {
     /// `path` is that of the request, sent at `begin`.
     pub(super) fn new(chunks: Chunks, path: &str, begin: Instant) -> Self {
         let bookmarks = ["allowWatchBookmarks=true", "allowWatchBookmarks=1"].iter().any(|it| path.contains(it));
-        Self { chunks, buffer: Vec::new(), columns: Value::Null, bookmarks, order: Ascending::of(path), begin }
+        Self { chunks, buffer: Vec::new(), columns: Value::Null, bookmarks, order: WatchVersions::of(path), begin }
     }
 
     /// The next event within this time.

@@ -114,8 +114,8 @@ pub(super) fn without_keys(text: &str) -> String {
 /// Replaces numbers that are certainly versions by labels.
 pub(super) fn without_numbers(text: &str, versions: &BTreeMap<String, String>) -> String {
     let mut text = text.to_owned();
-    for words in NUMBERS {
-        let Some((before, rest)) = text.split_once(words) else { continue };
+    for variables in NUMBERS {
+        let Some((before, rest)) = text.split_once(variables) else { continue };
         let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
         let (number, behind) = rest.split_at(end);
         if number.is_empty() {
@@ -124,15 +124,15 @@ pub(super) fn without_numbers(text: &str, versions: &BTreeMap<String, String>) -
         let label = versions.get(number).map_or("<n>", String::as_str);
         // In `700 (1728)` the second number is the oldest version that is left.
         let behind = match behind.strip_prefix(" (").and_then(|it| it.split_once(')')) {
-            Some((_, behind)) if words.starts_with("too old") => format!(" (<n>){behind}"),
+            Some((_, behind)) if variables.starts_with("too old") => format!(" (<n>){behind}"),
             _ => behind.to_owned(),
         };
-        let label = match words {
+        let label = match variables {
             "the ResourceVersion in the precondition (" if label == "<n>" => number,
             "current: " => "<n>",
             _ => label,
         };
-        text = format!("{before}{words}{label}{behind}");
+        text = format!("{before}{variables}{label}{behind}");
     }
     text
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_near_now_are_labels_and_others_stay() {
+    fn times_near_now_are_labelled_and_others_stay() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let mut times = Times::default();
         let mut label = |text: &str| times.replace(text, now);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_labels_where_they_are_versions() {
+    fn versions_are_labelled() {
         let versions = BTreeMap::from([("577".to_owned(), "<rv1>".to_owned())]);
         for (text, wanted) in [
             ("too old resource version: 700 (1728)", "too old resource version: <n> (<n>)"),

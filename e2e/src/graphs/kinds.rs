@@ -20,7 +20,7 @@ const fn namespaced(api_version: &'static str, kind: &'static str, plural: &'sta
     Kind { api_version, kind, plural, namespaced: true }
 }
 
-const fn of_the_cluster(api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+const fn cluster_scoped(api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { api_version, kind, plural, namespaced: false }
 }
 
@@ -42,10 +42,10 @@ impl Kind {
         namespaced("batch/v1", "Job", "jobs"),
         namespaced("batch/v1", "CronJob", "cronjobs"),
         namespaced("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-        of_the_cluster("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
-        of_the_cluster("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+        cluster_scoped("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
+        cluster_scoped("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
         namespaced("graphs.mini-kcm.dev/v1", "Tree", "trees"),
-        of_the_cluster("graphs.mini-kcm.dev/v1", "Forest", "forests"),
+        cluster_scoped("graphs.mini-kcm.dev/v1", "Forest", "forests"),
     ];
 
     /// The kind of an object.
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_knows_its_path() {
+    fn kind_has_its_path() {
         let paths = ["ConfigMap", "Tree", "ClusterRole"].map(|kind| {
             let kind = Kind::ALL.iter().find(|it| it.kind == kind).unwrap();
             kind.collection("n")

@@ -2,16 +2,16 @@
 //!
 //! `graphs/<topic>.yaml` has the graphs, `graphs/<topic>.recorded.json` the normalised results of the upstream
 //! collector; see `graphs/README.md`. Reading order: [`Graph`] and [`Step`] (a script), [`Kind`] (the kinds of
-//! objects), [`Board`] (observed objects), [`Player`] (runs a script with one propagation policy), `left` (the result),
-//! [`plays`](crate::plays) (the files).
+//! objects), [`ObservedObjects`] (observed objects), [`ScriptRunner`] (runs a script with one propagation policy),
+//! `result`, [`script_files`](crate::script_files) (the files).
 
-mod board;
+mod observed_objects;
 mod kinds;
-mod left;
-mod play;
+mod result;
+mod runner;
 mod script;
 
-pub use board::{Board, Seen};
+pub use observed_objects::{ObservedObjects, ObservedObject};
 pub use kinds::{Kind, definitions};
-pub use play::{Player, Stage};
+pub use runner::{ScriptRunner, RunContext};
 pub use script::{Graph, Policy, Step, Topic, Until};

@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::plays;
+use crate::script_files;
 
 /// The graphs of one file.
 #[derive(Debug, Clone, Deserialize)]
@@ -56,7 +56,7 @@ pub enum Policy {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Step {
-    /// Deletes an object with the policy of the play, or with a policy given after the name.
+    /// Deletes an object with the policy of the run, or with a policy given after the name.
     Delete(String),
     /// Removes all finalizers of an object.
     Release(String),
@@ -66,7 +66,7 @@ pub enum Step {
     Create(Vec<Value>),
     /// Waits.
     Until(Until),
-    /// Waits only in plays with these policies.
+    /// Waits only in runs with these policies.
     By(By),
     /// Checks the order of deletions by their versions.
     InOrder(InOrder),
@@ -131,7 +131,7 @@ fn background() -> Vec<Policy> {
 }
 
 impl Policy {
-    /// As in the names of plays.
+    /// As in the names of runs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -160,27 +160,27 @@ impl Policy {
 }
 
 impl Graph {
-    /// Its plays, with the policy of each.
-    pub fn plays(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
+    /// Its runs, with the policy of each.
+    pub fn runs(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
         self.policies.iter().map(move |it| (format!("{name}.{}", it.word()), *it))
     }
 }
 
-impl plays::Topic for Topic {
-    /// One play for each graph and each of its policies.
-    fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+impl script_files::Topic for Topic {
+    /// One run for each graph and each of its policies.
+    fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         let graphs = self.graphs.iter();
-        graphs.flat_map(|(name, graph)| graph.plays(name).map(|(play, _)| (play, graph.differs.as_deref())))
+        graphs.flat_map(|(name, graph)| graph.runs(name).map(|(run, _)| (run, graph.differs.as_deref())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plays::Topic as _;
+    use crate::script_files::Topic as _;
 
     #[test]
-    fn a_graph_is_read_with_its_aliases_and_nothing_unknown_in_it() {
+    fn graph_is_read_with_aliases_and_unknown_fields_are_refused() {
         let text = "
 templates: {spec: &spec {replicas: 0}}
 graphs:

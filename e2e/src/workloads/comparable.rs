@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    board::{Folder, Kind, Seen},
+    observed_objects::{NamespaceObjects, Kind, ObservedObject},
     kubelet::{is_deleting, name},
     times::Zero,
 };
@@ -22,19 +22,19 @@ const SUFFIX: usize = 5;
 /// The result of a workload: its object, pods, Jobs and events. `leave_out` has reasons of events to omit, or
 /// `gone-pods`.
 #[must_use]
-pub fn comparable(folder: &Folder, kind: Kind, own: &str, zero: Zero, leave_out: &[String]) -> Value {
-    let seen = folder.seen();
-    let words = Words::learn(&seen, own, zero);
+pub fn comparable(objects: &NamespaceObjects, kind: Kind, own: &str, zero: Zero, leave_out: &[String]) -> Value {
+    let seen = objects.seen();
+    let replacements = Replacements::from_objects(&seen, own, zero);
     let of = |kind: Kind, gone: bool| seen.iter().filter(move |it| it.kind == kind && it.gone == gone);
     let left_out = |what: &str| leave_out.iter().any(|it| it == what);
-    let is_own = |it: &Seen| it.kind == kind && name(&it.last) == own;
+    let is_own = |it: &ObservedObject| it.kind == kind && name(&it.last) == own;
 
     let object = of(kind, false).find(|it| is_own(it));
-    let object = object.map_or_else(|| json!("gone"), |it| words.whole(&it.last));
-    let pods = grouped(of(Kind::Pod, false).map(|it| words.pod(&it.last)));
-    let gone_pods = grouped(of(Kind::Pod, true).map(|it| words.new_pod(&it.first)));
-    let jobs = grouped(of(Kind::Job, false).filter(|it| !is_own(it)).map(|it| words.job(&it.last)));
-    let gone_jobs = grouped(of(Kind::Job, true).filter(|it| !is_own(it)).map(|it| words.new_job(&it.first)));
+    let object = object.map_or_else(|| json!("gone"), |it| replacements.whole(&it.last));
+    let pods = grouped(of(Kind::Pod, false).map(|it| replacements.pod(&it.last)));
+    let gone_pods = grouped(of(Kind::Pod, true).map(|it| replacements.new_pod(&it.first)));
+    let jobs = grouped(of(Kind::Job, false).filter(|it| !is_own(it)).map(|it| replacements.job(&it.last)));
+    let gone_jobs = grouped(of(Kind::Job, true).filter(|it| !is_own(it)).map(|it| replacements.new_job(&it.first)));
     let mut whole = Map::new();
     whole.insert("object".to_owned(), object);
     for (key, list) in [("pods", pods), ("gone-pods", gone_pods), ("jobs", jobs), ("gone-jobs", gone_jobs)] {
@@ -43,7 +43,7 @@ pub fn comparable(folder: &Folder, kind: Kind, own: &str, zero: Zero, leave_out:
         }
     }
     let events = of(Kind::Event, false).map(|it| &it.last).filter(|it| !left_out(text(&it["reason"])));
-    whole.insert("events".to_owned(), Value::Array(words.events(events)));
+    whole.insert("events".to_owned(), Value::Array(replacements.events(events)));
     Value::Object(whole)
 }
 
@@ -65,15 +65,15 @@ fn grouped(items: impl Iterator<Item = Value>) -> Vec<Value> {
 }
 
 /// The replacements for values that servers and controllers choose.
-struct Words {
+struct Replacements {
     /// The texts to replace, the longest first.
     replaced: Vec<(String, String)>,
     own: String,
     zero: Zero,
 }
 
-impl Words {
-    fn learn(seen: &[Seen], own: &str, zero: Zero) -> Self {
+impl Replacements {
+    fn from_objects(seen: &[ObservedObject], own: &str, zero: Zero) -> Self {
         let mut replaced = BTreeSet::new();
         for it in seen {
             let meta = &it.first["metadata"];
@@ -83,7 +83,7 @@ impl Words {
                 replaced.insert((text(&meta["name"]).to_owned(), called.clone()));
             } else if it.kind == Kind::Job
                 && let Some((prefix, number)) = called.clone().rsplit_once('-')
-                && let Some(minutes) = zero.tell_number(number)
+                && let Some(minutes) = zero.relative_number(number)
             {
                 replaced.insert((called, format!("{prefix}-{minutes}")));
                 called = format!("{prefix}-{minutes}");
@@ -97,39 +97,39 @@ impl Words {
         Self { replaced, own: own.to_owned(), zero }
     }
 
-    fn say(&self, said: &str) -> String {
-        let mut said = said.to_owned();
+    fn replace_names(&self, text: &str) -> String {
+        let mut text = text.to_owned();
         for (name, word) in &self.replaced {
-            said = said.replace(name, word);
+            text = text.replace(name, word);
         }
-        self.unseen_pods(&said)
+        self.unseen_pods(&text)
     }
 
     /// Replaces the names of pods that were refused and so never observed.
-    fn unseen_pods(&self, said: &str) -> String {
+    fn unseen_pods(&self, text: &str) -> String {
         let begins = format!("\"{}-", self.own);
-        let Some((before, rest)) = said.split_once(&begins) else { return said.to_owned() };
+        let Some((before, rest)) = text.split_once(&begins) else { return text.to_owned() };
         match rest.split_at_checked(SUFFIX) {
             Some((_, behind)) if behind.starts_with('"') => format!("{before}{begins}*{}", self.unseen_pods(behind)),
-            _ => said.to_owned(),
+            _ => text.to_owned(),
         }
     }
 
     fn value(&self, key: &str, value: &Value) -> Value {
         match value {
             Value::String(text) if key == SCHEDULED || key == "lastScheduleTime" => {
-                Value::String(self.zero.tell(text).unwrap_or_else(|| text.clone()))
+                Value::String(self.zero.relative(text).unwrap_or_else(|| text.clone()))
             }
             Value::String(text) if text.contains('T') && text.parse::<Timestamp>().is_ok() => json!("<time>"),
-            Value::String(text) if key == "uid" && self.say(text) == *text => json!("<uid>"),
-            Value::String(text) => Value::String(self.say(text)),
+            Value::String(text) if key == "uid" && self.replace_names(text) == *text => json!("<uid>"),
+            Value::String(text) => Value::String(self.replace_names(text)),
             Value::Array(items) => items.iter().map(|it| self.value(key, it)).collect(),
             Value::Object(map) => {
                 let kept = map.iter().filter(|(key, _)| {
                     let dropped = ["managedFields", "resourceVersion", "observedGeneration"];
                     !dropped.contains(&key.as_str()) && !key.starts_with(SCRIPT) && !key.starts_with(TOPOLOGY)
                 });
-                kept.map(|(key, it)| (self.say(key), self.value(key, it))).collect()
+                kept.map(|(key, it)| (self.replace_names(key), self.value(key, it))).collect()
             }
             other => other.clone(),
         }
@@ -204,12 +204,12 @@ impl Words {
     }
 
     /// A time at the end of a message is a time of the schedule.
-    fn message(&self, said: &str) -> String {
-        let at = said.rsplit_once(": ").and_then(|(before, at)| {
+    fn message(&self, text: &str) -> String {
+        let at = text.rsplit_once(": ").and_then(|(before, at)| {
             let time = jiff::fmt::rfc2822::parse(at).ok()?.timestamp();
-            Some(format!("{before}: {}", self.zero.tell(&time.to_string())?))
+            Some(format!("{before}: {}", self.zero.relative(&time.to_string())?))
         });
-        at.unwrap_or_else(|| self.say(said))
+        at.unwrap_or_else(|| self.replace_names(text))
     }
 
     /// Events that differ only in replaced values are counted together.
@@ -218,19 +218,19 @@ impl Words {
         for event in events {
             let about = &event["involvedObject"];
             // Many similar events are combined into one, with this text before the last message.
-            let told = text(&event["message"]);
-            let message = told.strip_prefix("(combined from similar events): ");
-            let said = json!({
+            let text_of_event = text(&event["message"]);
+            let message = text_of_event.strip_prefix("(combined from similar events): ");
+            let described = json!({
                 "type": event["type"],
                 "reason": event["reason"],
-                "message": self.message(message.unwrap_or(told)),
+                "message": self.message(message.unwrap_or(text_of_event)),
                 "from": event["source"]["component"],
                 // Upstream omits the reporting component of combined events.
                 "reporting": if message.is_some() { &event["source"]["component"] } else { &event["reportingComponent"] },
-                "about": format!("{} {}", text(&about["kind"]), self.say(text(&about["name"]))),
+                "about": format!("{} {}", text(&about["kind"]), self.replace_names(text(&about["name"]))),
             });
             let count = event["count"].as_u64().unwrap_or(1);
-            counts.entry(said.to_string()).or_insert((0, said)).0 += count;
+            counts.entry(described.to_string()).or_insert((0, described)).0 += count;
         }
         let with_count = |(count, mut event): (u64, Value)| {
             event["count"] = json!(count);

@@ -1,18 +1,19 @@
 //! Workloads: a Job or CronJob, the fate of its pods, the actions of its user, and what is left in the end.
 //!
 //! `workloads/<topic>.yaml` has the workloads, `workloads/<topic>.recorded.json` the normalised results of the upstream
-//! manager; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`Board`] (observed
-//! objects), [`Player`] (runs a script), [`comparable`] (the result), [`plays`](crate::plays) (the files).
+//! manager; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`ObservedObjects`]
+//! (observed objects), [`ScriptRunner`] (runs a script), [`comparable`] (the result),
+//! [`script_files`](crate::script_files) (the files).
 
-mod board;
+mod observed_objects;
 mod comparable;
 mod kubelet;
-mod play;
+mod runner;
 mod script;
 mod times;
 
-pub use board::{Board, Folder, Kind};
+pub use observed_objects::{ObservedObjects, NamespaceObjects, Kind};
 pub use comparable::comparable;
-pub use play::{Player, Stage, create};
+pub use runner::{ScriptRunner, RunContext, create};
 pub use script::{Run, Step, Topic, Until, Which, Workload};
 pub use times::Zero;

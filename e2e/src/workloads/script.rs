@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::plays;
+use crate::script_files;
 
 /// The workloads of one file.
 #[derive(Debug, Clone, Deserialize)]
@@ -214,9 +214,9 @@ fn one() -> usize {
     1
 }
 
-impl plays::Topic for Topic {
-    /// One play for each workload.
-    fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+impl script_files::Topic for Topic {
+    /// One run for each workload.
+    fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         self.workloads.iter().map(|(name, it)| (name.clone(), it.differs.as_deref()))
     }
 }
@@ -224,10 +224,10 @@ impl plays::Topic for Topic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plays::Topic as _;
+    use crate::script_files::Topic as _;
 
     #[test]
-    fn a_script_is_read_with_its_aliases_and_nothing_unknown_in_it() {
+    fn script_is_read_with_aliases_and_unknown_fields_are_refused() {
         let text = "
 templates: {plain: &plain {spec: {restartPolicy: Never}}}
 workloads:

@@ -2,7 +2,7 @@ use clock::Timestamp;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-/// The minute in which a play began. Times of schedules are shown relative to it.
+/// The minute in which a run began. Times of schedules are shown relative to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Zero(i64);
 
@@ -53,7 +53,7 @@ impl Zero {
 
     /// A time of a schedule as its distance; `None` if the text is not a time.
     #[must_use]
-    pub(super) fn tell(self, text: &str) -> Option<String> {
+    pub(super) fn relative(self, text: &str) -> Option<String> {
         let at: Timestamp = text.parse().ok()?;
         let zone = text.find('T').and_then(|t| text[t..].find(['Z', '+', '-']).map(|it| &text[t + it..]))?;
         let seconds = at.duration_since(Timestamp::from_second(self.0 * 60).ok()?);
@@ -63,7 +63,7 @@ impl Zero {
 
     /// The minute at the end of a Job's name.
     #[must_use]
-    pub(super) fn tell_number(self, number: &str) -> Option<String> {
+    pub(super) fn relative_number(self, number: &str) -> Option<String> {
         let at: i64 = number.parse().ok().filter(|_| number.len() == 8)?;
         Some(format!("<{:+} min>", at - self.0))
     }
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_filled_in_and_told_by_their_distance() {
+    fn times_are_filled_in_and_shown_relative_to_the_run() {
         let zero = Zero::of("2026-05-19T10:00:30Z".parse().unwrap());
         let value = json!({ "schedule": "$minute-10 $hour-10 * * *", "at": ["$time-10", 1], "name": "a-$number-10" });
         let want = json!({ "schedule": "50 9 * * *", "at": ["2026-05-19T09:50:00Z", 1], "name": "a-29653070" });
         assert_eq!(zero.fill(&value), want);
-        assert_eq!(zero.tell("2026-05-19T11:50:00+02:00").as_deref(), Some("<-10 min +02:00>"));
-        assert_eq!(zero.tell("2026-05-19T10:01:00Z").as_deref(), Some("<+1 min Z>"));
-        assert_eq!(zero.tell_number("29653081").as_deref(), Some("<+1 min>"));
-        assert_eq!(zero.tell("soon"), None);
+        assert_eq!(zero.relative("2026-05-19T11:50:00+02:00").as_deref(), Some("<-10 min +02:00>"));
+        assert_eq!(zero.relative("2026-05-19T10:01:00Z").as_deref(), Some("<+1 min Z>"));
+        assert_eq!(zero.relative_number("29653081").as_deref(), Some("<+1 min>"));
+        assert_eq!(zero.relative("soon"), None);
     }
 }

@@ -11,7 +11,7 @@ use clock::Clock;
 use e2e::{
     ControlPlane, Options, assets_or_skip,
     conformance::{Case, Entry, RealServer, Recorded, Time, differences, run},
-    say,
+    report,
 };
 use futures::{StreamExt, stream};
 
@@ -57,7 +57,7 @@ fn the_real_server_answers_as_recorded() {
         }
     }
     let done = if record { "recorded from" } else { "compared with" };
-    say(&format!("conformance: {} cases {done} a real API server", answers.len()));
+    report(&format!("conformance: {} cases {done} a real API server", answers.len()));
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), answers.len(), wrong.join("\n\n"));
 }
 

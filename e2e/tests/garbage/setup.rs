@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{On, Server};
 
 /// The time limit for deletions, also on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The name of the controller.
 pub(crate) const NAME: &str = "garbage-collector-controller";
 
@@ -52,13 +52,13 @@ impl Setup {
     }
 
     /// Waits until a dependent of an owner that never existed is deleted, which shows that the collector works.
-    pub(crate) async fn collects(&self, namespace: &str, sign: &str) -> anyhow::Result<()> {
-        let (path, mut object) = objects::config_map(namespace, sign);
-        let nobody = format!("nobody-of-{namespace}-{sign}");
+    pub(crate) async fn wait_until_collecting(&self, namespace: &str, probe: &str) -> anyhow::Result<()> {
+        let (path, mut object) = objects::config_map(namespace, probe);
+        let absent = format!("absent-owner-of-{namespace}-{probe}");
         object["metadata"]["ownerReferences"] =
-            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": nobody, "uid": nobody }]);
+            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": absent, "uid": absent }]);
         self.admin.create(&path, &object).await?;
-        gone(&self.admin, &format!("{path}/{sign}")).await
+        wait_until_gone(&self.admin, &format!("{path}/{probe}")).await
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn owned_by(owner: &Value, blocks: bool) -> Value {
 }
 
 /// The same object with an owner.
-pub(crate) fn with_owner((path, mut object): objects::Placed, owner: &Value, blocks: bool) -> objects::Placed {
+pub(crate) fn with_owner((path, mut object): objects::PathAndObject, owner: &Value, blocks: bool) -> objects::PathAndObject {
     object["metadata"]["ownerReferences"] = json!([owned_by(owner, blocks)]);
     (path, object)
 }
@@ -96,8 +96,8 @@ pub(crate) async fn delete(admin: &Rest, path: &str, policy: &str) -> anyhow::Re
 }
 
 /// Waits until an object does not exist any more.
-pub(crate) async fn gone(admin: &Rest, path: &str) -> anyhow::Result<()> {
-    eventually(&format!("{path} to go"), SOON, async || match admin.find(path).await? {
+pub(crate) async fn wait_until_gone(admin: &Rest, path: &str) -> anyhow::Result<()> {
+    eventually(&format!("{path} to go"), TIME_LIMIT, async || match admin.find(path).await? {
         None => Ok(Some(())),
         Some(there) => anyhow::bail!("it is there: {}", there["metadata"]),
     })
@@ -107,16 +107,16 @@ pub(crate) async fn gone(admin: &Rest, path: &str) -> anyhow::Result<()> {
 /// Defines a custom resource and waits until it is served.
 pub(crate) async fn define(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
     admin.create(DEFINITIONS, definition).await?;
-    served(admin, definition).await
+    wait_until_served(admin, definition).await
 }
 
 /// Waits until a defined resource is served.
-pub(crate) async fn served(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
+pub(crate) async fn wait_until_served(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, version) = (text(&spec["group"]), text(&spec["versions"][0]["name"]));
     let path = format!("/apis/{group}/{version}/{}", text(&spec["names"]["plural"]));
-    eventually(&format!("{path} to be served"), SOON, async || {
+    eventually(&format!("{path} to be served"), TIME_LIMIT, async || {
         Ok((admin.send(Method::GET, &path, None).await?.code == 200).then_some(()))
     })
     .await

@@ -3,21 +3,21 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::Clock;
-use e2e::{Identity, Kubectl, Rest, eventually, graphs::Board, kubectl_or_skip, namespaces, objects};
+use e2e::{Identity, Kubectl, Rest, eventually, graphs::ObservedObjects, kubectl_or_skip, namespaces, objects};
 use fake_nodes::{Environment, Fleet};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tasks::Scope;
 
 use crate::{
-    setup::{self, NAME, SOON, Setup, gone, with_owner},
+    setup::{self, NAME, TIME_LIMIT, Setup, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
     acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies
-    a_deployment_and_all_below_it_deleted_three_ways_by_kubectl
-    a_job_deleted_in_the_foreground_goes_after_its_pods
+    deployment_tree_is_deleted_with_each_policy_by_kubectl
+    job_deleted_in_the_foreground_is_removed_after_its_pods
 }
 
 async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on: On) {
@@ -39,7 +39,7 @@ async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on
         async move { setup::delete(&admin, &path, policies[it % 3]).await }
     });
     try_join_all(deletions).await.unwrap();
-    let left = eventually("the controllers and the pods of two thirds of them to go", SOON, async || {
+    let left = eventually("the controllers and the pods of two thirds of them to go", TIME_LIMIT, async || {
         let (controllers, pods) = (setup.admin.items(&controllers).await?, setup.admin.items(&pods).await?);
         anyhow::ensure!(controllers.is_empty() && pods.len() == 40, "{} and {}", controllers.len(), pods.len());
         Ok(Some(pods))
@@ -49,7 +49,7 @@ async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on
         assert_eq!(policies[number % 3], "Orphan", "{pod}");
         assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
     }
-    setup.collects(name, "sign").await.unwrap();
+    setup.wait_until_collecting(name, "sign").await.unwrap();
     assert_eq!(setup.admin.items(&pods).await.unwrap().len(), 40);
     let page = format!("/debug/controllers/{NAME}/graph");
     let graph = setup.manager.endpoints().unwrap().send(http::Method::GET, &page, None).await.unwrap();
@@ -76,7 +76,7 @@ fn controller(number: usize) -> Value {
 /// A Deployment, its ReplicaSet and two pods, as their controllers would create them; returns their paths from the top
 /// down.
 async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
-    let typed = |(path, mut object): objects::Placed, kind: &str| {
+    let typed = |(path, mut object): objects::PathAndObject, kind: &str| {
         object["apiVersion"] = json!("apps/v1");
         object["kind"] = json!(kind);
         (path, object)
@@ -97,7 +97,7 @@ async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
     paths
 }
 
-async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
+async fn deployment_tree_is_deleted_with_each_policy_by_kubectl(on: On) {
     let name = "kubectl delete --cascade";
     let Some(program) = kubectl_or_skip(name) else { return };
     let Some(setup) = Setup::new(on, name).await.unwrap() else { return };
@@ -115,7 +115,7 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
         match way {
             "background" => {
                 for path in &paths[1..] {
-                    gone(admin, path).await.unwrap();
+                    wait_until_gone(admin, path).await.unwrap();
                 }
             }
             "foreground" => {
@@ -135,15 +135,15 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
     }
 }
 
-async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
+async fn job_deleted_in_the_foreground_is_removed_after_its_pods(on: On) {
     let name = "a Job in the foreground, beside its controller";
     let Some((server, flavour)) = on.audited_manager(name).await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let (scope, clock) = (Scope::new(), Clock::system());
     let environment = Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };
     let fleet = Fleet::start(fake_nodes::Options::with_nodes(2), environment);
-    tokio::time::timeout(SOON, fleet.registered()).await.unwrap();
-    let board = Board::start(&admin, &scope.spawner());
+    tokio::time::timeout(TIME_LIMIT, fleet.registered()).await.unwrap();
+    let observed = ObservedObjects::start(&admin, &scope.spawner());
     let both = format!("{NAME},job-controller");
     let _manager = setup::launch(&server, flavour).unwrap().flag("controllers", &both).started().await.unwrap();
 
@@ -160,7 +160,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
         } },
     });
     let job = admin.create(&jobs, &job).await.unwrap();
-    let running = eventually("three pods to run", SOON, async || {
+    let running = eventually("three pods to run", TIME_LIMIT, async || {
         let pods = admin.items(&pods).await?;
         let running = pods.iter().filter(|it| it["status"]["phase"] == "Running").count();
         anyhow::ensure!(running == 3, "{running} run of {}", pods.len());
@@ -168,21 +168,21 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     });
     let running = running.await.unwrap();
     setup::delete(&admin, &format!("{jobs}/work"), "Foreground").await.unwrap();
-    gone(&admin, &format!("{jobs}/work")).await.unwrap();
+    wait_until_gone(&admin, &format!("{jobs}/work")).await.unwrap();
     assert_eq!(admin.items(&pods).await.unwrap(), Vec::<Value>::new(), "the pods go first");
 
-    let ended = ends(&board, &job).await;
+    let ended = ends(&observed, &job).await;
     for pod in &running {
-        let before = ends(&board, pod).await;
+        let before = ends(&observed, pod).await;
         assert!(before < ended, "{} ended at {before}, the Job at {ended}", pod["metadata"]["name"]);
     }
 }
 
 /// The version of an object's deletion, which gives the order of deletions.
-async fn ends(board: &Board, object: &Value) -> u64 {
+async fn ends(observed: &ObservedObjects, object: &Value) -> u64 {
     let uid = object["metadata"]["uid"].as_str().unwrap();
     let ended = eventually("the watch to tell of the end", Duration::from_secs(10), async || {
-        Ok(board.find(uid).filter(|it| it.gone))
+        Ok(observed.find(uid).filter(|it| it.gone))
     });
     ended.await.unwrap().last["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }

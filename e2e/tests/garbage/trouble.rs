@@ -1,39 +1,39 @@
 //! A broken API blocks only the objects that depend on it.
 
-use e2e::{eventually, namespaces, objects, say};
+use e2e::{eventually, namespaces, objects, report};
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    setup::{self, DEFINITIONS, SOON, Setup, gone, with_owner},
+    setup::{self, DEFINITIONS, TIME_LIMIT, Setup, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
-    acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing
+    acceptance_gc_044_unavailable_aggregated_api_stops_no_other_kind_and_its_dependents_stay
     acceptance_gc_024_deletions_before_the_start_are_completed
 }
 
 /// Only a real server calls conversion webhooks.
 mod converting {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind() {
-        super::acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
+    async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind() {
+        super::acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
     }
 }
 
 const ERRORS: &str = "garbagecollector_controller_resources_sync_error_total";
 
-async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing(on: On) {
+async fn acceptance_gc_044_unavailable_aggregated_api_stops_no_other_kind_and_its_dependents_stay(on: On) {
     let Some((server, flavour)) = on.audited_manager("a dead aggregated API beside the collector").await.unwrap()
     else {
         return;
     };
     let admin = server.admin().await.unwrap();
     let group = "dead.example.com";
-    let (path, service) = objects::dead_api(group);
+    let (path, service) = objects::unavailable_api(group);
     admin.create(&path, &service).await.unwrap();
-    eventually("the API to be known as dead", SOON, async || {
+    eventually("the API to be known as dead", TIME_LIMIT, async || {
         Ok((admin.send(Method::GET, &format!("/apis/{group}/v1"), None).await?.code == 503).then_some(()))
     })
     .await
@@ -48,18 +48,18 @@ async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothin
     map["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": format!("{group}/v1"), "kind": "Thing", "name": "it", "uid": "of-a-thing" }]);
     admin.create(&maps, &map).await.unwrap();
-    setup.collects(name, "sign").await.unwrap();
+    setup.wait_until_collecting(name, "sign").await.unwrap();
     let (trees, tree) = (format!("/apis/graphs.mini-kcm.dev/v1/namespaces/{name}/trees"), tree("tree"));
     let tree = admin.create(&trees, &tree).await.unwrap();
     let (_, leaf) = with_owner(objects::config_map(name, "leaf"), &tree, true);
     admin.create(&maps, &leaf).await.unwrap();
     setup::delete(&admin, &format!("{trees}/tree"), "Foreground").await.unwrap();
-    gone(&admin, &format!("{trees}/tree")).await.unwrap();
+    wait_until_gone(&admin, &format!("{trees}/tree")).await.unwrap();
     assert!(admin.find(&format!("{maps}/leaf")).await.unwrap().is_none(), "the leaf is deleted first");
 
     // The removal of the API does not prove that the owner is absent either.
     admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
-    setup.collects(name, "later-sign").await.unwrap();
+    setup.wait_until_collecting(name, "later-sign").await.unwrap();
     assert!(admin.find(&format!("{maps}/of-the-dead")).await.unwrap().is_some());
 }
 
@@ -67,7 +67,7 @@ fn tree(name: &str) -> Value {
     json!({ "apiVersion": "graphs.mini-kcm.dev/v1", "kind": "Tree", "metadata": { "name": name } })
 }
 
-async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on: On) {
+async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kind(on: On) {
     let Some((server, flavour)) = on.audited_manager("a dead conversion webhook").await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let name = "beside-the-broken";
@@ -85,11 +85,11 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
         "apiVersion": "broken.e2e.mini-kcm.dev/v1", "kind": "Relic",
         "metadata": { "name": "old", "ownerReferences": nobody },
     });
-    eventually("the custom resource to be served", SOON, async || admin.create(&relics("v1"), &stored).await.map(Some))
+    eventually("the custom resource to be served", TIME_LIMIT, async || admin.create(&relics("v1"), &stored).await.map(Some))
         .await
         .unwrap();
     admin.merge(&of_definition, &relic(broken, "v2")).await.unwrap();
-    eventually("lists to fail", SOON, async || {
+    eventually("lists to fail", TIME_LIMIT, async || {
         let answer = admin.send(Method::GET, &relics("v2"), None).await?;
         // The server has no cache of them either; 429 means that it is trying to build one.
         anyhow::ensure!(matches!(answer.code, 429 | 500..600), "{} {}", answer.code, answer.text);
@@ -104,12 +104,12 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     let (_, dependent) = with_owner(objects::config_map(name, "dependent"), &owner, true);
     admin.create(&maps, &dependent).await.unwrap();
     setup::delete(&admin, &format!("{maps}/owner"), "Foreground").await.unwrap();
-    gone(&admin, &format!("{maps}/owner")).await.unwrap();
-    setup.collects(name, "sign").await.unwrap();
-    let told = eventually("the failure to be counted", SOON, async || {
+    wait_until_gone(&admin, &format!("{maps}/owner")).await.unwrap();
+    setup.wait_until_collecting(name, "sign").await.unwrap();
+    let told = eventually("the failure to be counted", TIME_LIMIT, async || {
         Ok(setup.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
     });
-    say(&format!("{} failures to synchronise were counted", told.await.unwrap()));
+    report(&format!("{} failures to synchronise were counted", told.await.unwrap()));
     if setup.is_ours() {
         is_named(&setup).await;
     }
@@ -117,12 +117,12 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     // After the repair the kind is collected like all others.
     let healed = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
     admin.merge(&of_definition, &healed).await.unwrap();
-    gone(&admin, &format!("{}/old", relics("v2"))).await.unwrap();
+    wait_until_gone(&admin, &format!("{}/old", relics("v2"))).await.unwrap();
 }
 
 /// Waits until a metric and the log name the kind.
 async fn is_named(setup: &Setup) {
-    eventually("the log to name the kind", SOON, async || {
+    eventually("the log to name the kind", TIME_LIMIT, async || {
         Ok(setup.manager.log()?.lines().any(|it| it.contains("relics")).then_some(()))
     })
     .await
@@ -167,7 +167,7 @@ async fn acceptance_gc_024_deletions_before_the_start_are_completed(on: On) {
     }
     let setup = Setup::with(server, flavour).await.unwrap();
     for it in ["background-child", "foreground-child", "foreground", "orphan"] {
-        gone(&setup.admin, &format!("{maps}/{it}")).await.unwrap();
+        wait_until_gone(&setup.admin, &format!("{maps}/{it}")).await.unwrap();
     }
     let child = setup.admin.get(&format!("{maps}/orphan-child")).await.unwrap();
     assert!(child["metadata"]["ownerReferences"].is_null() && child["metadata"]["deletionTimestamp"].is_null());

@@ -1,19 +1,19 @@
-//! The setup of the plays.
+//! The setup of the runs.
 
 use std::time::Duration;
 
 use clock::Clock;
 use e2e::{
     Flavour, Identity, Launch, Manager,
-    workloads::{Board, Stage, Zero},
+    workloads::{ObservedObjects, RunContext, Zero},
 };
 use fake_nodes::{Environment, Fleet};
 use tasks::Scope;
 
 use crate::support::Server;
 
-const SOON: Duration = Duration::from_secs(60);
-/// A play that began later in its minute would have the next minute begin too soon.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// A run that began later in its minute would have the next minute begin too soon.
 const LATEST_SECOND: i64 = 35;
 const COLLECTOR: &str = "garbage-collector-controller";
 const CONTROLLERS: [&str; 4] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller", COLLECTOR];
@@ -24,7 +24,7 @@ pub(crate) struct Setup {
     managers: Vec<Manager>,
     /// The garbage collector runs.
     pub(crate) collector: bool,
-    pub(crate) stage: Stage,
+    pub(crate) context: RunContext,
     _scope: Scope,
     pub(crate) server: Server,
 }
@@ -37,8 +37,8 @@ impl Setup {
         let environment =
             Environment { client: admin.client().clone(), clock: clock.clone(), spawner: spawner.clone() };
         let fleet = Fleet::start(nodes, environment);
-        tokio::time::timeout(SOON, fleet.registered()).await?;
-        let board = Board::start(&admin, &spawner);
+        tokio::time::timeout(TIME_LIMIT, fleet.registered()).await?;
+        let observed = ObservedObjects::start(&admin, &spawner);
 
         // Upstream's manager runs the controllers that ours does not run.
         let asked = std::env::var("CONTROLLERS").unwrap_or_default();
@@ -59,8 +59,8 @@ impl Setup {
             tokio::time::sleep(Duration::from_secs(u64::try_from(60 - second)?)).await;
         }
         let zero = Zero::of(clock.wall());
-        let stage = Stage { admin, board, nodes: fleet.names().to_vec(), clock, zero, ours: flavour == Flavour::Ours };
-        Ok(Self { managers, collector, stage, _scope: scope, server })
+        let context = RunContext { admin, observed, nodes: fleet.names().to_vec(), clock, zero, ours: flavour == Flavour::Ours };
+        Ok(Self { managers, collector, context, _scope: scope, server })
     }
 
     /// Prints the log of the manager.

@@ -7,48 +7,48 @@ use futures::StreamExt;
 use serde_json::json;
 
 use crate::{
-    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Setup},
+    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, TIME_LIMIT, Setup},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
-    acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go
+    acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_with_finalizers_are_deleted
     acceptance_namespace_002_nothing_is_finalized_within_five_seconds
-    acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes
-    acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace
-    acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds
-    acceptance_namespace_025_a_namespace_that_comes_back_is_empty
-    acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too
+    acceptance_namespace_005_empty_namespace_gets_five_false_conditions_and_is_removed
+    acceptance_namespace_006_foreign_spec_finalizer_stays_and_blocks_the_namespace
+    acceptance_namespace_024_hundred_namespaces_are_gone_within_150_seconds
+    acceptance_namespace_025_recreated_namespace_is_empty
+    acceptance_namespace_027_custom_resource_defined_after_the_start_is_deleted_too
 }
 
-async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go(on: On) {
+async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_with_finalizers_are_deleted(on: On) {
     let Some(setup) = Setup::new(on, "two thousand objects").await.unwrap() else { return };
     let name = "crowded";
     let (path, definition) = objects::definition("crowds");
     setup.admin.create(&path, &definition).await.unwrap();
     setup.namespace(name, objects::dozen(name, 1_900)).await.unwrap();
     let custom = objects::custom(name, "crowds", "first");
-    eventually("the custom resource to be served", SOON, async || {
+    eventually("the custom resource to be served", TIME_LIMIT, async || {
         setup.admin.create(&custom.0, &custom.1).await.map(Some)
     })
     .await
     .unwrap();
     let customs = (0..60).map(|it| objects::custom(name, "crowds", &format!("c-{it}")));
-    let pods = (0..40).map(|it| objects::held_by("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
+    let pods = (0..40).map(|it| objects::with_finalizer("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
     setup.admin.create_all(customs.chain(pods).collect()).await.unwrap();
 
     namespaces::delete(&setup.admin, name).await.unwrap();
     let pods = format!("/api/v1/namespaces/{name}/pods");
-    let condemned = eventually("all pods to be deleted", SOON, async || {
+    let condemned = eventually("all pods to be deleted", TIME_LIMIT, async || {
         let pods = setup.admin.items(&pods).await?;
         Ok(pods.iter().all(|it| it["metadata"]["deletionTimestamp"].is_string()).then_some(pods))
     });
     for pod in condemned.await.unwrap() {
         let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap());
-        setup.admin.merge(&path, &objects::released()).await.unwrap();
+        setup.admin.merge(&path, &objects::without_finalizers()).await.unwrap();
     }
     // No garbage collector runs here, so an object with the orphan finalizer would remain for ever.
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
 async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: On) {
@@ -57,17 +57,17 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: O
     setup.namespace(name, vec![objects::config_map(name, "a")]).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
     let deleted = namespaces::deleted_at(&setup.admin.get(&namespaces::path(name)).await.unwrap()).unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 
     let by_manager = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_write();
     let mut audit = setup.audit();
-    let finalize = audit.first("finalize", SOON, |it| {
+    let finalize = audit.first("finalize", TIME_LIMIT, |it| {
         by_manager(it) && it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded()
     });
     let delay = finalize.await.unwrap().received.duration_since(deleted);
     assert!(delay >= SAFETY_DELAY.try_into().unwrap(), "finalized after {delay}");
     if setup.is_ours() {
-        let content = audit.first("deletion of the ConfigMap", SOON, |it| {
+        let content = audit.first("deletion of the ConfigMap", TIME_LIMIT, |it| {
             by_manager(it) && it.resource() == "configmaps" && it.namespace() == name
         });
         let delay = content.await.unwrap().received.duration_since(deleted);
@@ -75,7 +75,7 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: O
     }
 }
 
-async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes(on: On) {
+async fn acceptance_namespace_005_empty_namespace_gets_five_false_conditions_and_is_removed(on: On) {
     let Some(setup) = Setup::new(on, "an empty namespace").await.unwrap() else { return };
     let name = "empty";
     setup.namespace(name, Vec::new()).await.unwrap();
@@ -92,7 +92,7 @@ async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_
         }
         anyhow::bail!("the watch ended")
     };
-    let last = tokio::time::timeout(SOON, last).await.unwrap().unwrap();
+    let last = tokio::time::timeout(TIME_LIMIT, last).await.unwrap().unwrap();
     for of in namespaces::CONDITIONS {
         let condition = namespaces::condition(&last, of).unwrap_or_else(|| panic!("no {of}"));
         assert_eq!(condition.status, "False", "{of}: {condition:?}");
@@ -102,7 +102,7 @@ async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_
     assert_eq!(last["status"]["phase"], "Terminating");
 }
 
-async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace(on: On) {
+async fn acceptance_namespace_006_foreign_spec_finalizer_stays_and_blocks_the_namespace(on: On) {
     let Some(setup) = Setup::new(on, "a foreign finalizer").await.unwrap() else { return };
     let name = "foreign";
     let foreign = "e2e.mini-kcm.dev/guard";
@@ -113,7 +113,7 @@ async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keep
     setup.admin.create(&path, &map).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let finalized = eventually("only the foreign finalizer to be left", SOON, async || {
+    let finalized = eventually("only the foreign finalizer to be left", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok((namespace["spec"]["finalizers"] == json!([foreign])).then_some(namespace))
     });
@@ -125,10 +125,10 @@ async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keep
     let mut namespace = namespace;
     namespace["spec"]["finalizers"] = json!([]);
     setup.admin.put(&format!("{}/finalize", namespaces::path(name)), &namespace).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds(on: On) {
+async fn acceptance_namespace_024_hundred_namespaces_are_gone_within_150_seconds(on: On) {
     let Some(setup) = Setup::new(on, "a hundred namespaces").await.unwrap() else { return };
     let names: Vec<String> = (0..100).map(|it| format!("one-of-many-{it}")).collect();
     for name in &names {
@@ -149,14 +149,14 @@ async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_1
     .unwrap();
 }
 
-async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
+async fn acceptance_namespace_025_recreated_namespace_is_empty(on: On) {
     let Some(setup) = Setup::new(on, "a namespace comes back").await.unwrap() else { return };
     let name = "phoenix";
     let content = || vec![objects::pod(name, "p"), objects::service(name, "s"), objects::config_map(name, "c")];
     setup.namespace(name, content()).await.unwrap();
     let uid = setup.admin.get(&namespaces::path(name)).await.unwrap()["metadata"]["uid"].clone();
     namespaces::delete(&setup.admin, name).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 
     namespaces::create(&setup.admin, name).await.unwrap();
     for plural in ["pods", "services", "configmaps"] {
@@ -169,29 +169,29 @@ async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
     // The successor of the same name must not be emptied.
     setup.admin.create_all(content()).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too(on: On) {
+async fn acceptance_namespace_027_custom_resource_defined_after_the_start_is_deleted_too(on: On) {
     let Some(setup) = Setup::new(on, "a late definition").await.unwrap() else { return };
     let name = "late-definition";
     // A namespace is removed before the definition is created, so that the manager has cached discovery already.
     setup.namespace("early-bird", Vec::new()).await.unwrap();
     namespaces::delete(&setup.admin, "early-bird").await.unwrap();
-    namespaces::gone(&setup.admin, "early-bird", SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, "early-bird", TIME_LIMIT).await.unwrap();
 
     let (path, definition) = objects::definition("latecomers");
     setup.admin.create(&path, &definition).await.unwrap();
     setup.namespace(name, Vec::new()).await.unwrap();
-    let (path, object) = objects::held_by("e2e.mini-kcm.dev/hold", objects::custom(name, "latecomers", "one"));
-    eventually("the custom resource to be served", SOON, async || setup.admin.create(&path, &object).await.map(Some))
+    let (path, object) = objects::with_finalizer("e2e.mini-kcm.dev/hold", objects::custom(name, "latecomers", "one"));
+    eventually("the custom resource to be served", TIME_LIMIT, async || setup.admin.create(&path, &object).await.map(Some))
         .await
         .unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let stuck = namespaces::until_true(&setup.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let stuck = namespaces::wait_until_true(&setup.admin, name, &[REMAINING, FINALIZERS], TIME_LIMIT).await.unwrap();
     let message = namespaces::condition(&stuck, REMAINING).unwrap().message;
     assert_eq!(message, "Some resources are remaining: latecomers.e2e.mini-kcm.dev has 1 resource instances");
-    setup.admin.merge(&format!("{path}/one"), &objects::released()).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/one"), &objects::without_finalizers()).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }

@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-use e2e::{eventually, namespaces, objects, say};
+use e2e::{eventually, namespaces, objects, report};
 
 use crate::{
-    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Setup},
+    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, TIME_LIMIT, Setup},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
-    acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile
+    acceptance_namespace_009_031_pods_are_deleted_first_and_conditions_show_the_remaining_pod
     acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod
-    acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods
-    acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is
+    acceptance_namespace_012_pod_past_its_grace_is_an_error_that_names_pods
+    acceptance_namespace_030_nothing_else_is_deleted_while_pods_cannot_be_deleted
 }
 
-async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile(on: On) {
+async fn acceptance_namespace_009_031_pods_are_deleted_first_and_conditions_show_the_remaining_pod(on: On) {
     let Some(setup) = Setup::new(on, "pods first").await.unwrap() else { return };
     let (name, finalizer) = ("pods-first", "e2e.mini-kcm.dev/hold");
-    let (pods, pod) = objects::held_by(finalizer, objects::pod(name, "held"));
+    let (pods, pod) = objects::with_finalizer(finalizer, objects::pod(name, "held"));
     let (maps, map) = objects::config_map(name, "a");
     setup.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
     let pod = format!("{pods}/held");
-    eventually("the pod to be deleted", SOON, async || {
+    eventually("the pod to be deleted", TIME_LIMIT, async || {
         let pod = setup.admin.get(&pod).await?;
         Ok(pod["metadata"]["deletionTimestamp"].is_string().then_some(()))
     })
@@ -33,7 +33,7 @@ async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_s
     .unwrap();
     if setup.is_ours() {
         let wanted = [REMAINING, FINALIZERS];
-        let namespace = namespaces::until_true(&setup.admin, name, &wanted, SOON).await.unwrap();
+        let namespace = namespaces::wait_until_true(&setup.admin, name, &wanted, TIME_LIMIT).await.unwrap();
         let remaining = namespaces::condition(&namespace, REMAINING).unwrap();
         assert_eq!(remaining.message, "Some resources are remaining: pods. has 1 resource instances");
         let finalizers = namespaces::condition(&namespace, FINALIZERS).unwrap();
@@ -42,14 +42,14 @@ async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_s
         assert_eq!(finalizers.message, message);
     }
     // After several passes the ConfigMap still exists.
-    setup.passes(name, "pods", 2).await.unwrap();
+    setup.wait_for_passes(name, "pods", 2).await.unwrap();
     assert_eq!(setup.admin.items(&maps).await.unwrap().len(), 1, "other content waits for the last pod");
     let namespace = setup.admin.get(&namespaces::path(name)).await.unwrap();
     assert_eq!(namespace["status"]["phase"], "Terminating");
     assert!(namespaces::condition(&namespace, CONTENT_FAILURE).is_some(), "{namespace}");
 
-    setup.admin.merge(&pod, &objects::released()).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&pod, &objects::without_finalizers()).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
 async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod(on: On) {
@@ -61,13 +61,13 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     namespaces::delete(&setup.admin, name).await.unwrap();
 
     let pod = format!("{pods}/slow");
-    eventually("the pod to be deleted", SOON, async || {
+    eventually("the pod to be deleted", TIME_LIMIT, async || {
         Ok(setup.admin.get(&pod).await?["metadata"]["deletionTimestamp"].is_string().then_some(()))
     })
     .await
     .unwrap();
     // The conditions are written at the end of the pass that found the pod.
-    eventually("the conditions", SOON, async || {
+    eventually("the conditions", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, REMAINING).map(drop))
     })
@@ -81,18 +81,18 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     setup.admin.delete_now(&pod).await.unwrap();
     // Upstream tries again 16 s after its last pass; our manager syncs at the pod's deletion and waits only for the
     // safety delay.
-    let within = if setup.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { SOON };
-    namespaces::gone(&setup.admin, name, within).await.unwrap();
+    let within = if setup.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { TIME_LIMIT };
+    namespaces::wait_until_gone(&setup.admin, name, within).await.unwrap();
 }
 
-async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods(on: On) {
+async fn acceptance_namespace_012_pod_past_its_grace_is_an_error_that_names_pods(on: On) {
     let Some(setup) = Setup::new(on, "a pod beyond its grace").await.unwrap() else { return };
     let name = "overdue";
     let (pods, pod) = objects::scheduled_pod(name, "stuck", 1);
     setup.namespace(name, vec![(pods.clone(), pod)]).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let failed = eventually("the failure", SOON, async || {
+    let failed = eventually("the failure", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True"))
     });
@@ -102,13 +102,13 @@ async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that
     assert!(failed.message.contains(&wanted), "{}", failed.message);
 
     setup.admin.delete_now(&format!("{pods}/stuck")).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(on: On) {
+async fn acceptance_namespace_030_nothing_else_is_deleted_while_pods_cannot_be_deleted(on: On) {
     let Some(setup) = Setup::new(on, "refused pods").await.unwrap() else { return };
     if !setup.is_ours() {
-        return say("upstream deletes other kinds when the pod step fails: not run with it");
+        return report("upstream deletes other kinds when the pod step fails: not run with it");
     }
     let name = "refused-pods";
     let (pods, pod) = objects::pod(name, "kept");
@@ -117,7 +117,7 @@ async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(o
     let ban = setup.server().forbid(name, "pods", "kept").await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    eventually("the failure", SOON, async || {
+    eventually("the failure", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
         Ok(failed.filter(|it| it.message.contains("pods stay")))
@@ -126,5 +126,5 @@ async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(o
     .unwrap();
     assert_eq!(setup.admin.items(&maps).await.unwrap().len(), 1);
     setup.server().permit(ban).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }

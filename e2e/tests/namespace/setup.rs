@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Audit, AuditEvent, Flavour, Identity, Launch, Manager, Rest, eventually, namespaces, objects, say};
+use e2e::{Audit, AuditEvent, Flavour, Identity, Launch, Manager, Rest, eventually, namespaces, objects, report};
 use tokio::sync::OnceCell;
 
 use crate::support::{On, Server};
@@ -10,7 +10,7 @@ use crate::support::{On, Server};
 /// A namespace is never finalized earlier than this after its deletion.
 pub(crate) const SAFETY_DELAY: Duration = Duration::from_secs(5);
 /// The time limit for the removal of a namespace without obstacles, also on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const DISCOVERY: &str = "NamespaceDeletionDiscoveryFailure";
 pub(crate) const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
@@ -45,10 +45,10 @@ impl Setup {
             anyhow::Ok(Some(Shared { server, manager }))
         };
         let Some(shared) = shared.get_or_try_init(start).await? else {
-            say(&format!("NOT RUN on the {on:?} server: {name}"));
+            report(&format!("NOT RUN on the {on:?} server: {name}"));
             return Ok(None);
         };
-        say(&format!("on the {on:?} server: {name}"));
+        report(&format!("on the {on:?} server: {name}"));
         let admin = shared.server.admin().await?;
         Ok(Some(Self { shared, admin }))
     }
@@ -66,19 +66,19 @@ impl Setup {
     }
 
     /// Creates a namespace with these objects.
-    pub(crate) async fn namespace(&self, name: &str, content: Vec<objects::Placed>) -> anyhow::Result<()> {
+    pub(crate) async fn namespace(&self, name: &str, content: Vec<objects::PathAndObject>) -> anyhow::Result<()> {
         namespaces::create(&self.admin, name).await?;
         self.admin.create_all(content).await
     }
 
     /// Waits until a pass of the manager over the namespace has begun and ended. Passes are counted in the audit log,
     /// by the lists of a kind that is never empty there.
-    pub(crate) async fn passes(&self, namespace: &str, resource: &str, more: usize) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for_passes(&self, namespace: &str, resource: &str, more: usize) -> anyhow::Result<()> {
         let mut audit = self.audit();
         let list = |it: &AuditEvent| is_list_of(it, namespace, resource);
         let before = audit.count(list)?;
         let what = format!("{more} more passes over {namespace}");
-        eventually(&what, SOON, async || Ok((audit.count(list)? >= before + more).then_some(()))).await
+        eventually(&what, TIME_LIMIT, async || Ok((audit.count(list)? >= before + more).then_some(()))).await
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn flavour(server: &Server) -> Option<Flavour> {
     let flavour = Flavour::from_environment();
     let there = |it: &e2e::Assets| it.binary("kube-controller-manager").is_some();
     if flavour == Flavour::Go && !server.assets().is_ok_and(there) {
-        say("NOT RUN: no kube-controller-manager among the binaries");
+        report("NOT RUN: no kube-controller-manager among the binaries");
         return None;
     }
     Some(flavour)

@@ -5,26 +5,26 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Setup, flavour, launch},
+    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, TIME_LIMIT, Setup, flavour, launch},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
-    acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once
-    acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back
-    acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing
-    acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
+    acceptance_namespace_013_020_remaining_finalizer_is_reported_correctly_and_once
+    acceptance_namespace_019_021_refused_kind_stops_no_other_and_its_condition_becomes_false_again
+    acceptance_namespace_014_029_unavailable_aggregated_api_is_named_and_blocks_only_finalization
+    acceptance_namespace_026_restarted_manager_completes_the_deletion
 }
 
-async fn acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once(on: On) {
+async fn acceptance_namespace_013_020_remaining_finalizer_is_reported_correctly_and_once(on: On) {
     let Some(setup) = Setup::new(on, "a stuck finalizer").await.unwrap() else { return };
     let (name, finalizer) = ("stuck", "custom.io/finalizer");
-    let (path, deployment) = objects::held_by(finalizer, objects::deployment(name, "held"));
+    let (path, deployment) = objects::with_finalizer(finalizer, objects::deployment(name, "held"));
     let content = vec![(path.clone(), deployment), objects::config_map(name, "a"), objects::secret(name, "b")];
     setup.namespace(name, content).await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let stuck = namespaces::until_true(&setup.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let stuck = namespaces::wait_until_true(&setup.admin, name, &[REMAINING, FINALIZERS], TIME_LIMIT).await.unwrap();
     let remaining = namespaces::condition(&stuck, REMAINING).unwrap();
     assert_eq!(remaining.reason, "SomeResourcesRemain");
     assert_eq!(remaining.message, "Some resources are remaining: deployments.apps has 1 resource instances");
@@ -47,32 +47,32 @@ async fn acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_an
     }
 
     // The next passes find the same and write nothing.
-    setup.passes(name, "deployments", 4).await.unwrap();
+    setup.wait_for_passes(name, "deployments", 4).await.unwrap();
     let later = setup.admin.get(&namespaces::path(name)).await.unwrap();
     assert_eq!(later["metadata"]["resourceVersion"], stuck["metadata"]["resourceVersion"]);
 
-    setup.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/held"), &objects::without_finalizers()).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back(on: On) {
+async fn acceptance_namespace_019_021_refused_kind_stops_no_other_and_its_condition_becomes_false_again(on: On) {
     let Some(setup) = Setup::new(on, "a refused kind").await.unwrap() else { return };
     let name = "refused";
     let (secrets, secret) = objects::secret(name, "kept");
-    let (path, deployment) = objects::held_by("custom.io/finalizer", objects::deployment(name, "held"));
+    let (path, deployment) = objects::with_finalizer("custom.io/finalizer", objects::deployment(name, "held"));
     let content = vec![(secrets.clone(), secret), (path.clone(), deployment), objects::config_map(name, "a")];
     setup.namespace(name, content).await.unwrap();
     let ban = setup.server().forbid(name, "secrets", "kept").await.unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let failed = eventually("the failure", SOON, async || {
+    let failed = eventually("the failure", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
         Ok(failed.filter(|it| it.message.contains("secrets stay")))
     });
     let failed = failed.await.unwrap();
     assert!(failed.message.starts_with("Failed to delete all resource types, 1 remaining: "), "{}", failed.message);
-    eventually("the other kinds to be deleted", SOON, async || {
+    eventually("the other kinds to be deleted", TIME_LIMIT, async || {
         let maps = setup.admin.items(&format!("/api/v1/namespaces/{name}/configmaps")).await?;
         let deployment = setup.admin.get(&format!("{path}/held")).await?;
         Ok((maps.is_empty() && deployment["metadata"]["deletionTimestamp"].is_string()).then_some(()))
@@ -82,24 +82,24 @@ async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_co
     assert_eq!(setup.admin.items(&secrets).await.unwrap().len(), 1);
 
     setup.server().permit(ban).await.unwrap();
-    let flipped = eventually("the failure to end", SOON, async || {
+    let flipped = eventually("the failure to end", TIME_LIMIT, async || {
         let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "False"))
     });
     assert!(flipped.await.unwrap().since >= failed.since);
-    setup.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
-    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/held"), &objects::without_finalizers()).await.unwrap();
+    namespaces::wait_until_gone(&setup.admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing(on: On) {
+async fn acceptance_namespace_014_029_unavailable_aggregated_api_is_named_and_blocks_only_finalization(on: On) {
     let Some(plane) = on.server("a dead aggregated API", Options::default()).await.unwrap() else { return };
     let Some(flavour) = flavour(&plane) else { return };
     let _manager = launch(&plane, flavour).unwrap().started().await.unwrap();
     let admin = plane.admin().await.unwrap();
     let (name, group) = ("cut-off", "dead.example.com");
-    let (path, service) = objects::dead_api(group);
+    let (path, service) = objects::unavailable_api(group);
     admin.create(&path, &service).await.unwrap();
-    eventually("the API to be known as dead", SOON, async || {
+    eventually("the API to be known as dead", TIME_LIMIT, async || {
         Ok((admin.send(Method::GET, &format!("/apis/{group}/v1"), None).await?.code == 503).then_some(()))
     })
     .await
@@ -111,11 +111,11 @@ async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_o
     admin.create_all(content).await.unwrap();
     namespaces::delete(&admin, name).await.unwrap();
 
-    let cut_off = namespaces::until_true(&admin, name, &[DISCOVERY], SOON).await.unwrap();
+    let cut_off = namespaces::wait_until_true(&admin, name, &[DISCOVERY], TIME_LIMIT).await.unwrap();
     let condition = namespaces::condition(&cut_off, DISCOVERY).unwrap();
     assert_eq!(condition.reason, "DiscoveryFailed");
     assert!(condition.message.contains(group), "{}", condition.message);
-    eventually("everything else to be emptied", SOON, async || {
+    eventually("everything else to be emptied", TIME_LIMIT, async || {
         for path in &collections {
             anyhow::ensure!(admin.items(path).await?.is_empty(), "{path} is not empty");
         }
@@ -127,10 +127,10 @@ async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_o
     assert_eq!(emptied["spec"]["finalizers"], json!(["kubernetes"]), "not finalized while a group is unknown");
 
     admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
-    namespaces::gone(&admin, name, SOON).await.unwrap();
+    namespaces::wait_until_gone(&admin, name, TIME_LIMIT).await.unwrap();
 }
 
-async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began(on: On) {
+async fn acceptance_namespace_026_restarted_manager_completes_the_deletion(on: On) {
     let Some(plane) = on.server("a restart", Options::default()).await.unwrap() else { return };
     let Some(flavour) = flavour(&plane) else { return };
     let admin = plane.admin().await.unwrap();
@@ -143,16 +143,16 @@ async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
         admin.create_all((0..10).map(|it| objects::config_map(name, &format!("c-{it}"))).collect()).await.unwrap();
         namespaces::delete(&admin, name).await.unwrap();
     }
-    eventually("the first content to go", SOON, async || {
+    eventually("the first content to go", TIME_LIMIT, async || {
         Ok((admin.items("/api/v1/configmaps").await?.len() < 300).then_some(()))
     })
     .await
     .unwrap();
     first.signal(e2e::Signal::KILL).unwrap();
-    first.exit(SOON).await.unwrap();
+    first.exit(TIME_LIMIT).await.unwrap();
 
     let _second = launch.started().await.unwrap();
     for name in &names {
-        namespaces::gone(&admin, name, SOON).await.unwrap();
+        namespaces::wait_until_gone(&admin, name, TIME_LIMIT).await.unwrap();
     }
 }

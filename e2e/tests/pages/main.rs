@@ -14,14 +14,14 @@ use std::{
     time::Duration,
 };
 
-use e2e::{ControlPlane, Flavour, Launch, Manager, Options, assets_or_skip, eventually, namespaces, say};
+use e2e::{ControlPlane, Flavour, Launch, Manager, Options, assets_or_skip, eventually, namespaces, report};
 use http::Method;
 use serde_json::Value;
 
 use allowed::{Difference, Kind};
 use families::Family;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pages of one manager.
 struct Pages {
@@ -101,7 +101,7 @@ fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
 }
 
 /// A manager that leads and has emptied a namespace, so that every family has series.
-async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages> {
+async fn pages_after_work(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages> {
     let admin = plane.admin().await?;
     let launch = Launch::new(plane, flavour)?
         .flag("leader-elect-resource-name", &format!("{flavour:?}").to_lowercase())
@@ -110,9 +110,9 @@ async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages>
     let name = format!("worked-on-by-{flavour:?}").to_lowercase();
     namespaces::create(&admin, &name).await?;
     namespaces::delete(&admin, &name).await?;
-    namespaces::gone(&admin, &name, SOON).await?;
+    namespaces::wait_until_gone(&admin, &name, TIME_LIMIT).await?;
     manager.wait_until_ok("/metrics/slis").await?;
-    eventually("the check of the namespace controller", SOON, async || {
+    eventually("the check of the namespace controller", TIME_LIMIT, async || {
         let pages = Pages::read(&manager).await?;
         Ok(Some(pages).filter(|it| it.checks.contains("namespace-controller")))
     })
@@ -120,16 +120,16 @@ async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_023_028_045_what_differs_from_upstreams_pages_is_listed() {
+async fn acceptance_shell_023_028_045_differences_from_upstreams_pages_are_listed() {
     let scenario = "pages compared with kube-controller-manager's";
     let Some(assets) = assets_or_skip(scenario) else { return };
     if assets.binary("kube-controller-manager").is_none() {
-        say(&format!("NOT RUN, there is no kube-controller-manager: {scenario}"));
+        report(&format!("NOT RUN, there is no kube-controller-manager: {scenario}"));
         return;
     }
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
-    let upstreams = worked(&plane, Flavour::Go).await.unwrap();
-    let ours = worked(&plane, Flavour::Ours).await.unwrap();
+    let upstreams = pages_after_work(&plane, Flavour::Go).await.unwrap();
+    let ours = pages_after_work(&plane, Flavour::Ours).await.unwrap();
     assert!(ours.families.len() > 30 && ours.configuration.len() > 100, "the pages were read");
     allowed::check(&ours.compare(&upstreams));
 }

@@ -29,14 +29,14 @@ impl Embedded {
         let mut site = Site::new(None)?;
         if options.audit {
             let mut log = File::create(site.audit_log())?;
-            cluster.witness(move |call| {
+            cluster.on_response(move |call| {
                 // If the line cannot be written, for example because the disk is full, a scenario fails.
                 let _ = writeln!(log, "{}", audit_line(call, &clock));
             });
         }
         let forbidden = Forbidden::default();
         let bans = forbidden.clone();
-        cluster.intercept(move |call| judge(call, &bans));
+        cluster.intercept(move |call| verdict(call, &bans));
 
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served = runtime.spawn(async move { cluster.serve().await }).await??;
@@ -68,7 +68,7 @@ impl Drop for Embedded {
 }
 
 /// Refuses like an admission policy.
-fn judge(call: &Recorded, forbidden: &Forbidden) -> Verdict {
+fn verdict(call: &Recorded, forbidden: &Forbidden) -> Verdict {
     let deletes = matches!(call.verb, "delete" | "deletecollection") && call.group.is_empty();
     let what = (call.namespace.clone(), call.resource.clone());
     if deletes && forbidden.lock().is_ok_and(|it| it.contains(&what)) {

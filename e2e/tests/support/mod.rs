@@ -8,7 +8,7 @@ pub(crate) mod tls;
 
 use std::{ops::Deref, time::Duration};
 
-use e2e::{ControlPlane, Flavour, Options, Site, assets_or_skip, eventually, objects, say};
+use e2e::{ControlPlane, Flavour, Options, Site, assets_or_skip, eventually, objects, report};
 use http::Method;
 
 use embedded::Embedded;
@@ -67,15 +67,15 @@ impl On {
         match self {
             Self::Real => {
                 let Some(assets) = assets_or_skip(scenario) else { return Ok(None) };
-                say(&format!("on the real API server: {scenario}"));
+                report(&format!("on the real API server: {scenario}"));
                 Ok(Some(Server::Real(ControlPlane::start(assets, options).await?)))
             }
             Self::Embedded => {
                 if Flavour::from_environment() == Flavour::Go {
-                    say(&format!("NOT RUN on the embedded API server, which is for ours: {scenario}"));
+                    report(&format!("NOT RUN on the embedded API server, which is for ours: {scenario}"));
                     return Ok(None);
                 }
-                say(&format!("on the embedded API server: {scenario}"));
+                report(&format!("on the embedded API server: {scenario}"));
                 Ok(Some(Server::Embedded(Embedded::start(&options).await?)))
             }
         }
@@ -91,7 +91,7 @@ impl On {
         let Some(server) = self.audited(scenario).await? else { return Ok(None) };
         let flavour = Flavour::from_environment();
         if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
-            say("NOT RUN: no kube-controller-manager among the binaries");
+            report("NOT RUN: no kube-controller-manager among the binaries");
             return Ok(None);
         }
         Ok(Some((server, flavour)))
@@ -99,7 +99,7 @@ impl On {
 
     /// The limit for a measured time. On a real server the release build is measured; on the embedded server a debug
     /// build, with the server in the process of the test.
-    pub(crate) fn allows(self, most: Duration) -> Duration {
+    pub(crate) fn time_limit(self, most: Duration) -> Duration {
         match self {
             Self::Real => most,
             Self::Embedded => most * 4,

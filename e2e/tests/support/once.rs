@@ -15,12 +15,12 @@ impl<T> Once<T> {
         Self { real: OnceCell::const_new(), embedded: OnceCell::const_new() }
     }
 
-    /// Runs `act` unless it was run before, and returns its result.
-    pub(crate) async fn on(&self, on: On, act: impl AsyncFnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+    /// Runs `run` unless it was run before, and returns its result.
+    pub(crate) async fn on(&self, on: On, run: impl AsyncFnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
         let done = match on {
             On::Real => &self.real,
             On::Embedded => &self.embedded,
         };
-        done.get_or_try_init(async || act().await).await
+        done.get_or_try_init(async || run().await).await
     }
 }

@@ -41,12 +41,12 @@ pub(crate) async fn socket(port: u16) -> anyhow::Result<TcpStream> {
 
 /// A handshake for HTTP/1.1 that accepts any certificate.
 pub(crate) async fn connected(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
-    shaken(socket, b"http/1.1").await
+    handshake(socket, b"http/1.1").await
 }
 
 /// A handshake for HTTP/2, followed by a request for `/healthz` with a window that allows no byte of a response.
 pub(crate) async fn unreading(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
-    let mut stream = shaken(socket, b"h2").await?;
+    let mut stream = handshake(socket, b"h2").await?;
     // RFC 9113: the preface, and SETTINGS with an INITIAL_WINDOW_SIZE of 0.
     let mut hello =
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00".to_vec();
@@ -59,11 +59,11 @@ pub(crate) async fn unreading(socket: TcpStream) -> anyhow::Result<TlsStream<Tcp
     Ok(stream)
 }
 
-async fn shaken(socket: TcpStream, protocol: &[u8]) -> anyhow::Result<TlsStream<TcpStream>> {
+async fn handshake(socket: TcpStream, protocol: &[u8]) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(testing::tls::anyone())
+        .with_custom_certificate_verifier(testing::tls::accept_any_certificate())
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost")?;

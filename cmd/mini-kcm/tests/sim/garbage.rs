@@ -1,12 +1,12 @@
 //! Objects with every kind of owner reference, under all faults: the guarantees of the garbage collector. Users delete
 //! with all three propagation policies, change owners, and create successors with the same name.
 
-mod book;
-mod chains;
+mod model;
+mod other_controllers;
 mod kinds;
-mod rules;
-mod shown;
-mod troubles;
+mod checks;
+mod shown_objects;
+mod server_faults;
 mod users;
 
 use std::{sync::Arc, time::Duration};
@@ -17,11 +17,11 @@ use test_cluster::DiscoveryFault;
 use testing::sim::{Scenario, World};
 
 use crate::manager::manager;
-use book::Book;
-pub(crate) use chains::{cron_job_goes, job_expires};
+use model::Model;
+pub(crate) use other_controllers::{deleted_cron_job, expired_job};
 use kinds::{CONTROLLER, MAP, QUIET_GROUPS, ROLE, TYPES, WIDGET};
-use troubles::Troubles;
-use users::{At, HOMES, reference};
+use server_faults::ServerFaults;
+use users::{Location, HOMES, reference};
 
 const MS: Duration = Duration::from_millis(1);
 /// The Lease of the leader election.
@@ -30,28 +30,28 @@ const LEASE: &str = "kube-system/kube-controller-manager";
 const ALONE: &str = "--controllers=garbage-collector-controller";
 /// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, discovery, and a back-off as long
 /// as the faults lasted; and as many minutes as the breaker needs.
-const ENOUGH: Duration = Duration::from_secs(900);
+const TIME_LIMIT: Duration = Duration::from_secs(900);
 
 /// How long a request may be delayed.
-const LATE: Duration = Duration::from_secs(90);
+const LONGEST_DELAY: Duration = Duration::from_secs(90);
 
-/// The book of all writes, shared with its readers.
-type Shared = Arc<Mutex<Book>>;
+/// The model, shared with its readers.
+type SharedModel = Arc<Mutex<Model>>;
 
 /// For many seeds: two managers, objects of every kind, and users.
-pub(crate) fn wild() -> Scenario {
-    Scenario::new("garbage", random)
+pub(crate) fn random() -> Scenario {
+    Scenario::new("garbage", run_random)
 }
 
 /// For a sweep: the smallest scenario with every step.
-pub(crate) fn small() -> Scenario {
-    Scenario::new("garbage, swept", swept)
+pub(crate) fn swept() -> Scenario {
+    Scenario::new("garbage, swept", run_swept)
 }
 
-async fn random(world: World) -> Result<(), String> {
+async fn run_random(world: World) -> Result<(), String> {
     let mut rng = world.rng();
-    let shared = begins(&world);
-    let troubles = Troubles::begin(&world);
+    let shared = start(&world);
+    let faults = ServerFaults::intercept(&world);
     // Each additional group costs a dozen requests per start.
     if rng.u8(0..8) > 0 {
         hide(&world, &QUIET_GROUPS);
@@ -59,44 +59,44 @@ async fn random(world: World) -> Result<(), String> {
     let mut flags = vec![if rng.u8(0..6) == 0 { "--controllers=*".to_owned() } else { ALONE.to_owned() }];
     if rng.u8(0..4) == 0 {
         let most = rng.u8(1..6);
-        shared.lock().most = Some(usize::from(most));
+        shared.lock().deletion_limit = Some(usize::from(most));
         flags.push(format!("--gc-max-deletes-per-minute={most}"));
     }
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     for _ in 0..rng.u8(6..20) {
-        users::any(&world, &mut rng);
+        users::create_random(&world, &mut rng);
     }
     if rng.u8(0..3) == 0 {
-        users::circle(&world, &mut rng);
+        users::create_cycle(&world, &mut rng);
     }
     world.run_elected("a", LEASE, manager(&flags));
     if rng.bool() {
-        world.spawn("troubles", troubles.handle().happen(world.clone(), shared.clone(), rng.fork()));
+        world.spawn("faults", faults.handle().run(world.clone(), shared.clone(), rng.fork()));
     }
     // In some runs the caches are complete long before the first deletion.
     let first = if rng.u8(0..3) == 0 { 60_000 } else { 3_000 };
     world.sleep(MS * rng.u32(0..first)).await;
     let slow = [300, 2_000, 8_000][rng.usize(..3)];
-    world.spawn("users", users::meddle(world.clone(), slow, rng.fork()));
+    world.spawn("users", users::change_randomly(world.clone(), slow, rng.fork()));
     world.sleep(MS * rng.u32(0..3_000)).await;
     world.run_elected("b", LEASE, manager(&flags));
     world.sleep(MS * rng.u32(4_000..40 * slow.clamp(1_000, 3_000))).await;
     world.calm();
-    troubles.mend(&world, &shared);
-    users::settle(&world);
-    ends(&world, &shared).await
+    faults.end_all(&world, &shared);
+    users::remove_finalizers(&world);
+    wait_until_collected(&world, &shared).await
 }
 
 /// Each of the three propagation policies once, with the most different kinds.
-async fn swept(world: World) -> Result<(), String> {
-    let shared = begins(&world);
-    let _troubles = Troubles::begin(&world);
+async fn run_swept(world: World) -> Result<(), String> {
+    let shared = start(&world);
+    let _faults = ServerFaults::intercept(&world);
     hide(&world, &QUIET_GROUPS);
     hide(&world, &["apiregistration.k8s.io", "batch", "parts.example.com"]);
-    let make = |of, name: &str, owners: &[(&At, bool)]| {
-        let at = At::new(of, HOMES[0], name);
+    let make = |of, name: &str, owners: &[(&Location, bool)]| {
+        let at = Location::new(of, HOMES[0], name);
         let owners = owners.iter().filter_map(|(it, blocks)| Some(reference(&it.get(&world)?, *blocks)));
-        at.make(&world, owners.collect::<Vec<_>>().into());
+        at.create(&world, owners.collect::<Vec<_>>().into());
         at
     };
     let back = make(CONTROLLER, "back", &[]);
@@ -119,20 +119,20 @@ async fn swept(world: World) -> Result<(), String> {
     left.delete(&world, "Orphan");
     world.sleep(MS * 1_500).await;
     // A successor with the same name owns nothing.
-    left.make(&world, json!([]));
+    left.create(&world, json!([]));
     world.sleep(MS * 3_000).await;
     world.calm();
-    users::settle(&world);
-    ends(&world, &shared).await
+    users::remove_finalizers(&world);
+    wait_until_collected(&world, &shared).await
 }
 
 /// A cluster with every type, and with all guarantees checked.
-fn begins(world: &World) -> Shared {
-    let shared = Shared::default();
-    let (book, clock) = (shared.clone(), world.clock().clone());
-    world.always("the book", move |write| rules::look(&mut book.lock(), write, clock.now()));
-    let (book, clock) = (shared.clone(), world.clock().clone());
-    world.seen(move |seen| book.lock().shown.take(seen, clock.now()));
+fn start(world: &World) -> SharedModel {
+    let shared = SharedModel::default();
+    let (model, clock) = (shared.clone(), world.clock().clone());
+    world.always("the guarantees of the garbage collector", move |write| checks::check_write(&mut model.lock(), write, clock.now()));
+    let (model, clock) = (shared.clone(), world.clock().clone());
+    world.on_delivered(move |delivery| model.lock().shown.record(delivery, clock.now()));
     for home in HOMES {
         world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": home } }));
     }
@@ -145,17 +145,17 @@ fn hide(world: &World, groups: &[&str]) {
 }
 
 /// Objects without owners are deleted, no owner waits without a reason, and no reference names a deleted object.
-async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
+async fn wait_until_collected(world: &World, shared: &SharedModel) -> Result<(), String> {
     // Delayed requests may still arrive, and removed types return. The present state is not final.
-    world.sleep(LATE).await;
-    let over = || shared.lock().missing().is_none();
-    let until = world.clock().now() + ENOUGH;
+    world.sleep(LONGEST_DELAY).await;
+    let over = || shared.lock().first_unfinished().is_none();
+    let until = world.clock().now() + TIME_LIMIT;
     // The breaker may delay a deletion by minutes. Its dependents are only deleted after it.
     let ended = loop {
-        let ended = world.eventually(ENOUGH, "what has no owner left is gone", over).await;
+        let ended = world.eventually(TIME_LIMIT, "every object without a remaining owner is gone", over).await;
         if ended.is_ok() || world.clock().now() >= until {
             break ended;
         }
     };
-    ended.map_err(|why| format!("{why}; {}", shared.lock().missing().unwrap_or_default()))
+    ended.map_err(|why| format!("{why}; {}", shared.lock().first_unfinished().unwrap_or_default()))
 }

@@ -1,12 +1,12 @@
 //! Jobs of every kind under all faults: the guarantees of the controller, simulated nodes for the pods, and users who
 //! change Jobs and pods.
 
-mod book;
-mod collector;
-mod counting;
+mod model;
+mod garbage_collector;
+mod status_checks;
 mod kubelet;
-mod outcome;
-mod promises;
+mod condition_checks;
+mod pod_checks;
 mod users;
 mod workload;
 
@@ -20,8 +20,8 @@ use testing::sim::{Scenario, World, Write};
 use tokio::sync::mpsc;
 
 use crate::manager::manager;
-use book::Book;
-use kubelet::Told;
+use model::Model;
+use kubelet::PodEvent;
 
 const MS: Duration = Duration::from_millis(1);
 /// The Lease of the leader election.
@@ -30,53 +30,53 @@ const LEASE: &str = "kube-system/kube-controller-manager";
 const FLAGS: &[&str] = &["--controllers=job-controller"];
 /// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, and the back-off after many
 /// failures.
-const ENOUGH: Duration = Duration::from_secs(420);
+const TIME_LIMIT: Duration = Duration::from_secs(420);
 
-/// The book of all writes, shared with its readers.
-type Shared = Arc<Mutex<Book>>;
+/// The model, shared with its readers.
+type SharedModel = Arc<Mutex<Model>>;
 
 /// For many seeds: two managers, Jobs of every kind, and users.
-pub(crate) fn wild() -> Scenario {
-    Scenario::new("jobs", random)
+pub(crate) fn random() -> Scenario {
+    Scenario::new("jobs", run_random)
 }
 
 /// For a sweep: the smallest scenario with every step.
-pub(crate) fn small() -> Scenario {
-    Scenario::new("jobs, swept", swept)
+pub(crate) fn swept() -> Scenario {
+    Scenario::new("jobs, swept", run_swept)
 }
 
-async fn random(world: World) -> Result<(), String> {
+async fn run_random(world: World) -> Result<(), String> {
     let mut rng = world.rng();
-    let shared = begins(&world, &mut rng);
+    let shared = start(&world, &mut rng);
     let some = rng.u8(1..4);
     for number in 0..some {
-        workload::any(&world, &format!("j{number}"), &mut rng);
+        workload::create_random(&world, &format!("j{number}"), &mut rng);
     }
-    workload::stranger(&world, "stranger");
+    workload::create_foreign_pod(&world, "stranger");
     world.run_elected("a", LEASE, manager(FLAGS));
     if rng.u8(0..3) > 0 {
-        world.spawn("users", users::meddle(world.clone(), shared.clone(), rng.fork()));
+        world.spawn("users", users::change_randomly(world.clone(), shared.clone(), rng.fork()));
     }
     if rng.u8(0..8) == 0 {
-        world.spawn("thief", users::steal(world.clone(), shared.clone(), rng.fork()));
+        world.spawn("relabel", users::relabel_pods(world.clone(), shared.clone(), rng.fork()));
     }
     world.sleep(MS * rng.u32(0..3_000)).await;
     world.run_elected("b", LEASE, manager(FLAGS));
     world.sleep(MS * rng.u32(0..8_000)).await;
-    workload::any(&world, "late", &mut rng);
+    workload::create_random(&world, "late", &mut rng);
     world.sleep(MS * rng.u32(4_000..90_000)).await;
     world.calm();
-    settle(&world);
-    ends(&world, &shared).await
+    unblock_jobs(&world);
+    wait_until_finished(&world, &shared).await
 }
 
-async fn swept(world: World) -> Result<(), String> {
+async fn run_swept(world: World) -> Result<(), String> {
     let mut rng = world.rng();
-    let shared = begins(&world, &mut rng);
-    let quick = json!({ kubelet::RUNS: "1500" });
+    let shared = start(&world, &mut rng);
+    let quick = json!({ kubelet::RUN_TIME: "1500" });
     let plain = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 1 });
     workload::create(&world, "plain", plain, quick.clone(), 1);
-    let notes = json!({ kubelet::RUNS: "1200", kubelet::ALWAYS: "1" });
+    let notes = json!({ kubelet::RUN_TIME: "1200", kubelet::FAILING_INDEX: "1" });
     let indexed = json!({
         "completionMode": "Indexed", "completions": 3, "parallelism": 2, "backoffLimitPerIndex": 0,
     });
@@ -92,7 +92,7 @@ async fn swept(world: World) -> Result<(), String> {
     world.cluster().remove("jobs.batch", users::HOME, "by-hand");
     world.run_elected("b", LEASE, manager(FLAGS));
     let failing = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 0 });
-    workload::create(&world, "failing", failing, json!({ kubelet::RUNS: "2000", kubelet::FAILS: "1000" }), 1);
+    workload::create(&world, "failing", failing, json!({ kubelet::RUN_TIME: "2000", kubelet::FAILURE_RATE: "1000" }), 1);
     world.sleep(MS * 2_000).await;
     users::delete_job(&world, "plain", Some("orphan"));
     world.sleep(MS * 2_500).await;
@@ -101,35 +101,35 @@ async fn swept(world: World) -> Result<(), String> {
     }
     world.sleep(MS * 12_000).await;
     // A process with a stale cache would adopt this pod for the deleted Job.
-    workload::orphan(&world, "stray", &labels, &mut rng);
+    workload::create_orphan(&world, "stray", &labels, &mut rng);
     world.sleep(MS * 3_000).await;
     world.calm();
-    settle(&world);
-    ends(&world, &shared).await
+    unblock_jobs(&world);
+    wait_until_finished(&world, &shared).await
 }
 
 /// A cluster with nodes and a garbage collector, and with all guarantees checked.
-fn begins(world: &World, rng: &mut Rng) -> Shared {
-    let shared = Shared::default();
-    let (tell, told) = mpsc::unbounded_channel();
-    let (book, clock) = (shared.clone(), world.clock().clone());
-    world.always("the book", move |write| {
-        let held = promises::look(&mut book.lock(), write, clock.now());
-        if let Some(it) = tells(write) {
+fn start(world: &World, rng: &mut Rng) -> SharedModel {
+    let shared = SharedModel::default();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (model, clock) = (shared.clone(), world.clock().clone());
+    world.always("the guarantees of the Job controller", move |write| {
+        let held = pod_checks::check_write(&mut model.lock(), write, clock.now());
+        if let Some(it) = node_event(write) {
             // The receiver exists during the whole run.
-            let _ = tell.send(it);
+            let _ = sender.send(it);
         }
         held
     });
-    bears_uid(world);
+    require_uids(world);
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": users::HOME } }));
-    world.spawn("nodes", kubelet::nodes(world.clone(), told, rng.fork()));
-    world.spawn("collector", collector::collects(world.clone(), shared.clone(), rng.fork()));
+    world.spawn("nodes", kubelet::nodes(world.clone(), receiver, rng.fork()));
+    world.spawn("collector", garbage_collector::run(world.clone(), shared.clone(), rng.fork()));
     shared
 }
 
 /// The event for a node, if the write needs one.
-fn tells(write: &Write) -> Option<Told> {
+fn node_event(write: &Write) -> Option<PodEvent> {
     if write.resource() != "pods" {
         return None;
     }
@@ -137,16 +137,16 @@ fn tells(write: &Write) -> Option<Told> {
     let text = |it: &str| after["metadata"][it].as_str().unwrap_or_default().to_owned();
     let (namespace, name, uid) = (text("namespace"), text("name"), text("uid"));
     if write.change() == Change::Added {
-        return Some(Told::Made { namespace, name, uid });
+        return Some(PodEvent::Created { namespace, name, uid });
     }
     let deletes = after["metadata"]["deletionTimestamp"].is_string();
     let deleted = write.before().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
-    (deletes && !deleted).then_some(Told::Deleted { namespace, name, uid })
+    (deletes && !deleted).then_some(PodEvent::Deleted { namespace, name, uid })
 }
 
 /// Checks that each delete and patch by name has a uid precondition, and that no status write is rejected as invalid.
-fn bears_uid(world: &World) {
-    let told = world.clone();
+fn require_uids(world: &World) {
+    let reporter = world.clone();
     world.cluster().intercept(move |call| {
         let text = call.json();
         let named = match call.verb {
@@ -155,20 +155,20 @@ fn bears_uid(world: &World) {
             _ => true,
         };
         if !named {
-            told.fail(format!("meant by its uid: {} {} does not name it", call.method, call.path));
+            reporter.fail(format!("{} {} has no uid precondition", call.method, call.path));
         }
         test_cluster::Verdict::Pass
     });
-    let told = world.clone();
-    world.cluster().witness(move |call| {
+    let reporter = world.clone();
+    world.cluster().on_response(move |call| {
         if call.status == 422 && call.resource == "jobs" {
-            told.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
+            reporter.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
         }
     });
 }
 
 /// Changes the Jobs so that each can end.
-fn settle(world: &World) {
+fn unblock_jobs(world: &World) {
     for job in world.cluster().list("jobs.batch", users::HOME) {
         let name = job["metadata"]["name"].as_str().unwrap_or_default();
         if job["spec"]["suspend"] == true || job["spec"]["parallelism"] == 0 {
@@ -183,30 +183,30 @@ fn settle(world: &World) {
 }
 
 /// Every Job ends, no pod keeps its finalizer, and no pod of a finished Job continues to run.
-async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
-    let over = || missing(&shared.lock()).is_none();
-    let what = "every Job has ended, and its pods with it";
-    let ended = world.eventually(ENOUGH, what, over).await;
-    ended.map_err(|why| format!("{why}; {}", missing(&shared.lock()).unwrap_or_default()))
+async fn wait_until_finished(world: &World, shared: &SharedModel) -> Result<(), String> {
+    let over = || first_unfinished(&shared.lock()).is_none();
+    let what = "every Job is finished, and its pods have ended";
+    let ended = world.eventually(TIME_LIMIT, what, over).await;
+    ended.map_err(|why| format!("{why}; {}", first_unfinished(&shared.lock()).unwrap_or_default()))
 }
 
 /// The first object that has not ended yet, as a text.
-fn missing(book: &Book) -> Option<String> {
+fn first_unfinished(model: &Model) -> Option<String> {
     let foreign = |job: &Option<String>| {
-        let job = job.as_deref().and_then(|it| book.jobs.get(it));
+        let job = job.as_deref().and_then(|it| model.jobs.get(it));
         job.is_some_and(|it| it.is_foreign())
     };
-    for job in book.jobs.values().filter(|it| !it.gone && !it.is_foreign()) {
-        if !job.is_finished() || job.ends.is_some() {
-            return Some(format!("Job {} of {} has not ended", job.name, job.uid));
+    for job in model.jobs.values().filter(|it| !it.gone && !it.is_foreign()) {
+        if !job.is_finished() || job.deleted_since.is_some() {
+            return Some(format!("Job {} (uid {}) is not finished", job.name, job.uid));
         }
     }
-    for pod in book.pods.values().filter(|it| !it.gone && !it.foreign && !foreign(&it.job)) {
+    for pod in model.pods.values().filter(|it| !it.gone && !it.foreign && !foreign(&it.job)) {
         if pod.tracked {
-            return Some(format!("{} has its finalizer", pod.name));
+            return Some(format!("pod {} still has its finalizer", pod.name));
         }
-        if pod.works() && pod.job.is_some() {
-            return Some(format!("{} works for a Job that has ended", pod.name));
+        if pod.is_running() && pod.job.is_some() {
+            return Some(format!("pod {} still runs although its Job is finished", pod.name));
         }
     }
     None

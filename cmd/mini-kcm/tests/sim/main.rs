@@ -17,94 +17,94 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[test]
 fn namespaces_random() {
-    sim::seeds(&namespaces::wild());
+    sim::seeds(&namespaces::random());
 }
 
 #[test]
 fn namespaces_sweep() {
-    sim::sweep(&namespaces::small());
+    sim::sweep(&namespaces::swept());
 }
 
 #[test]
 fn jobs_random() {
-    sim::seeds(&jobs::wild());
+    sim::seeds(&jobs::random());
 }
 
 #[test]
 fn jobs_sweep() {
-    sim::sweep(&jobs::small());
+    sim::sweep(&jobs::swept());
 }
 
 #[test]
 fn cronjobs_random() {
-    sim::seeds(&cronjobs::wild());
+    sim::seeds(&cronjobs::random());
 }
 
 #[test]
-fn cronjobs_crowd_random() {
+fn cronjobs_many_random() {
     sim::seeds(&cronjobs::many());
 }
 
 #[test]
 fn cronjobs_sweep() {
-    sim::sweep(&cronjobs::small());
+    sim::sweep(&cronjobs::swept());
 }
 
 #[test]
-fn a_cronjob_of_each_minute_fires_each_minute_while_clocks_change() {
-    let shifts = [
+fn cronjob_of_each_minute_starts_each_minute_when_clocks_change() {
+    let changes = [
         // 2027-03-28T01:00Z and 2027-10-31T01:00Z.
-        cronjobs::Shift { zone: "Europe/Berlin", at: 1_806_195_600, schedule: "30 2 * * *", fires: &[] },
-        cronjobs::Shift { zone: "Europe/Berlin", at: 1_824_944_400, schedule: "30 2 * * *", fires: &[-1_800, 1_800] },
+        cronjobs::ClockChange { zone: "Europe/Berlin", at: 1_806_195_600, schedule: "30 2 * * *", times: &[] },
+        cronjobs::ClockChange { zone: "Europe/Berlin", at: 1_824_944_400, schedule: "30 2 * * *", times: &[-1_800, 1_800] },
         // 2027-03-14T07:00Z and 2027-11-07T06:00Z.
-        cronjobs::Shift { zone: "America/New_York", at: 1_805_007_600, schedule: "30 2 * * *", fires: &[] },
-        cronjobs::Shift {
+        cronjobs::ClockChange { zone: "America/New_York", at: 1_805_007_600, schedule: "30 2 * * *", times: &[] },
+        cronjobs::ClockChange {
             zone: "America/New_York",
             at: 1_825_567_200,
             schedule: "30 1 * * *",
-            fires: &[-1_800, 1_800],
+            times: &[-1_800, 1_800],
         },
-        // 2027-04-03T15:00Z. This zone shifts by half an hour.
-        cronjobs::Shift { zone: "Australia/Lord_Howe", at: 1_806_764_400, schedule: "45 1 * * *", fires: &[-900, 900] },
+        // 2027-04-03T15:00Z. This zone changes its clocks by half an hour.
+        cronjobs::ClockChange { zone: "Australia/Lord_Howe", at: 1_806_764_400, schedule: "45 1 * * *", times: &[-900, 900] },
     ];
-    for shift in shifts {
-        if let Err(why) = sim::trace(&cronjobs::across(shift), 0) {
-            panic!("{} at {}: {why}", shift.zone, shift.at);
+    for change in changes {
+        if let Err(why) = sim::trace(&cronjobs::across(change), 0) {
+            panic!("{} at {}: {why}", change.zone, change.at);
         }
     }
 }
 
 #[test]
 fn gc_random() {
-    sim::seeds(&garbage::wild());
+    sim::seeds(&garbage::random());
 }
 
 #[test]
 fn gc_sweep() {
-    sim::sweep(&garbage::small());
+    sim::sweep(&garbage::swept());
 }
 
 #[test]
-fn acceptance_ttl_019_the_collector_takes_the_pods_of_an_expired_job_first() {
-    sim::trace(&garbage::job_expires(), 0).unwrap();
+fn acceptance_ttl_019_pods_of_expired_job_are_deleted_before_the_job() {
+    sim::trace(&garbage::expired_job(), 0).unwrap();
 }
 
 #[test]
-fn acceptance_cronjob_053_the_collector_takes_what_a_cronjob_leaves() {
-    sim::trace(&garbage::cron_job_goes(), 0).unwrap();
+fn acceptance_cronjob_053_jobs_and_pods_of_deleted_cronjob_are_deleted() {
+    sim::trace(&garbage::deleted_cron_job(), 0).unwrap();
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace_byte_for_byte() {
+fn same_seed_gives_same_trace() {
     let mut all = Vec::new();
     for seed in 0..16 {
-        let trace = sim::trace(&namespaces::wild(), seed).unwrap();
+        let trace = sim::trace(&namespaces::random(), seed).unwrap();
         assert!(trace.len() > 200, "seed {seed} does something: {}", trace.len());
-        same(&trace, &sim::trace(&namespaces::wild(), seed).unwrap(), &format!("seed {seed}"));
+        same(&trace, &sim::trace(&namespaces::random(), seed).unwrap(), &format!("seed {seed}"));
         all.extend(trace);
     }
     // The faults that could differ between runs must occur.
-    for what in ["crashed", "stands still", "is asked to stop", "frozen before"] {
+    for what in ["crashed", "is paused for", "is stopped", "frozen before"] {
         assert!(all.iter().any(|line| line.contains(what)), "none of the seeds shows: {what}");
     }
     let leads = |name: &str| {
@@ -115,18 +115,18 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
 }
 
 #[test]
-fn the_collector_repeats_itself_byte_for_byte() {
+fn same_seed_gives_same_trace_of_the_garbage_collector() {
     for seed in 0..4 {
-        let trace = sim::trace(&garbage::wild(), seed).unwrap();
-        same(&trace, &sim::trace(&garbage::wild(), seed).unwrap(), &format!("seed {seed}"));
+        let trace = sim::trace(&garbage::random(), seed).unwrap();
+        same(&trace, &sim::trace(&garbage::random(), seed).unwrap(), &format!("seed {seed}"));
     }
 }
 
 #[test]
-fn the_same_place_of_a_sweep_gives_the_same_trace_byte_for_byte() {
+fn same_place_of_a_sweep_gives_same_trace() {
     for place in ["crash-after-request:60", "pause-at-request:60", "freeze-before-event:20", "restart-in-past:80/60"] {
-        let [one, other] = [(); 2].map(|()| sim::trace_of(&namespaces::small(), place).unwrap());
-        assert!(one.iter().any(|line| line.contains("!!")), "{place} strikes");
+        let [one, other] = [(); 2].map(|()| sim::trace_of(&namespaces::swept(), place).unwrap());
+        assert!(one.iter().any(|line| line.contains("!!")), "{place} injects its fault");
         same(&one, &other, place);
     }
 }

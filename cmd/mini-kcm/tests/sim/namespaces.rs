@@ -22,47 +22,47 @@ const OWNER: &str = "owner";
 /// The Lease of the leader election.
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that is never deleted.
-const STAYS: &str = "stays";
+const NEVER_DELETED: &str = "stays";
 /// How long an API server may still accept objects in a terminating namespace. It observes the termination through its
 /// own watch.
-const LATE: u32 = 4_500;
+const ADMISSION_LAG: u32 = 4_500;
 /// The time limit after the faults: a hung call, a frozen watch, an expiring Lease and a long back-off in sequence. It
 /// is less than the resync period, which would hide a lost enqueue.
-const ENOUGH: Duration = Duration::from_secs(290);
+const TIME_LIMIT: Duration = Duration::from_secs(290);
 
 /// The size of a scenario.
 #[derive(Clone, Copy)]
 struct Size {
-    doomed: usize,
+    terminating: usize,
     objects: usize,
     /// Other changes happen while namespaces terminate: groups fail, kinds are removed, namespaces are created again.
-    restless: bool,
+    with_changes: bool,
 }
 
 /// For many seeds: two managers and many changes.
-pub(crate) fn wild() -> Scenario {
-    Scenario::new("namespaces", |world| play(world, Size { doomed: 3, objects: 3, restless: true }))
+pub(crate) fn random() -> Scenario {
+    Scenario::new("namespaces", |world| run(world, Size { terminating: 3, objects: 3, with_changes: true }))
 }
 
 /// For a sweep: the smallest scenario with every step.
-pub(crate) fn small() -> Scenario {
-    Scenario::new("namespaces, swept", |world| play(world, Size { doomed: 2, objects: 2, restless: false }))
+pub(crate) fn swept() -> Scenario {
+    Scenario::new("namespaces, swept", |world| run(world, Size { terminating: 2, objects: 2, with_changes: false }))
 }
 
-async fn play(world: World, size: Size) -> Result<(), String> {
+async fn run(world: World, size: Size) -> Result<(), String> {
     let mut rng = world.rng();
-    promises(&world);
-    kind(&world, "example.com", "widgets", "Widget");
-    kind(&world, "parts.example.com", "gadgets", "Gadget");
-    kind(&world, "net.example.com", "meshnetworkpolicies", "MeshNetworkPolicy");
+    check_guarantees(&world);
+    define_kind(&world, "example.com", "widgets", "Widget");
+    define_kind(&world, "parts.example.com", "gadgets", "Gadget");
+    define_kind(&world, "net.example.com", "meshnetworkpolicies", "MeshNetworkPolicy");
     // A clone of the generator, so that the rest of the run does not depend on this choice. A webhook hangs for a
     // widget of one namespace.
-    let hangs = size.restless && rng.clone().u8(0..4) == 0;
+    let hangs = size.with_changes && rng.clone().u8(0..4) == 0;
     // The server of gadgets does not support deletecollection.
-    let told = world.clone();
+    let reporter = world.clone();
     world.cluster().intercept(move |call| {
-        if call.verb == "delete" && !bears_uid(&call.body) {
-            told.fail(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
+        if call.verb == "delete" && !has_uid_precondition(&call.body) {
+            reporter.fail(format!("DELETE {} has no uid precondition", call.path));
         }
         let refused = call.verb == "deletecollection" && call.resource == "gadgets";
         let of_all = call.verb == "list" && call.resource == "widgets" && call.namespace.is_empty();
@@ -72,52 +72,52 @@ async fn play(world: World, size: Size) -> Result<(), String> {
             _ => Verdict::Pass,
         }
     });
-    let doomed: Vec<String> = (0..size.doomed).map(|it| format!("n{it}")).collect();
-    for namespace in doomed.iter().map(String::as_str).chain([STAYS]) {
+    let deleted: Vec<String> = (0..size.terminating).map(|it| format!("n{it}")).collect();
+    for namespace in deleted.iter().map(String::as_str).chain([NEVER_DELETED]) {
         fill(&world, namespace, size.objects, &mut rng);
     }
     // A clone of the generator, so that the rest of the run does not depend on this choice.
-    let own = size.restless && rng.clone().bool();
+    let own = size.with_changes && rng.clone().bool();
     let mut flags = vec!["--controllers=namespace"];
     flags.extend(own.then_some("--use-service-account-credentials"));
     world.run_elected("a", LEASE, manager(&flags));
     world.spawn("kubelet", kubelet(world.clone()));
     world.spawn("collector", collector(world.clone()));
-    if size.restless {
-        world.spawn("trouble", trouble(world.clone(), rng.fork()));
+    if size.with_changes {
+        world.spawn("changes", change_cluster(world.clone(), rng.fork()));
     }
     world.sleep(MS * rng.u32(0..3_000)).await;
     world.run_elected("b", LEASE, manager(&flags));
-    for namespace in &doomed {
+    for namespace in &deleted {
         world.sleep(MS * rng.u32(0..2_500)).await;
         world.cluster().delete("namespaces", "", namespace);
-        world.spawn("late", late(world.clone(), namespace.clone(), MS * rng.u32(0..LATE), rng.bool()));
+        world.spawn("late", create_late(world.clone(), namespace.clone(), MS * rng.u32(0..ADMISSION_LAG), rng.bool()));
     }
-    let patience = if size.restless { rng.u32(2_000..45_000) } else { 12_000 };
-    world.sleep(MS * patience).await;
+    let wait = if size.with_changes { rng.u32(2_000..45_000) } else { 12_000 };
+    world.sleep(MS * wait).await;
     // All finalizers are removed and all faults end.
     world.calm();
     for group in ["example.com", "parts.example.com"] {
-        world.cluster().mend_group(group);
+        world.cluster().restore_group(group);
     }
-    release(&world);
-    let gone = || doomed.iter().all(|it| !terminates(world.cluster().get("namespaces", "", it).as_ref()));
-    world.eventually(ENOUGH, "all namespaces that were deleted are gone", gone).await
+    remove_finalizers(&world);
+    let gone = || deleted.iter().all(|it| !is_terminating(world.cluster().get("namespaces", "", it).as_ref()));
+    world.eventually(TIME_LIMIT, "all namespaces that were deleted are gone", gone).await
 }
 
 /// The guarantees of the namespace controller.
-fn promises(world: &World) {
-    world.always("a namespace goes only when it is empty", |write| {
-        if write.resource() != "namespaces" || !is_let_go(write) {
+fn check_guarantees(world: &World) {
+    world.always("a namespace is finalized only when it is empty", |write| {
+        if write.resource() != "namespaces" || !is_finalization(write) {
             return Ok(());
         }
         let left = KINDS.iter().filter(|kind| !write.list(kind, write.name()).is_empty());
         match left.copied().collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => Ok(()),
-            left => Err(format!("{} lets {} go with {left} in it", write.by, write.name())),
+            left => Err(format!("{} finalizes {} although it contains {left}", write.by, write.name())),
         }
     });
-    world.always("pods go before everything else", |write| {
+    world.always("pods are deleted before everything else", |write| {
         let content = !write.namespace().is_empty() && !matches!(&*write.resource(), "pods" | "events");
         let other = content && by_manager(write) && is_deletion(write);
         // An object that the server accepts late may arrive at the same time as our DELETE. Network policies must wait
@@ -125,19 +125,19 @@ fn promises(world: &World) {
         let counts = |pod: &Value| write.resource() == POLICIES || pod["metadata"]["name"] != "late";
         let early = other && write.list("pods", write.namespace()).iter().any(counts);
         if early {
-            Err(format!("{} deletes {} {} while pods live", write.by, write.resource(), write.name()))
+            Err(format!("{} deletes {} {} while pods exist", write.by, write.resource(), write.name()))
         } else {
             Ok(())
         }
     });
-    world.always("nothing outside of terminating namespaces is touched", |write| {
+    world.always("nothing outside of terminating namespaces is written", |write| {
         let own = matches!(&*write.resource(), "leases.coordination.k8s.io" | "events") || is_own_account(write);
         if !by_manager(write) || own {
             return Ok(());
         }
         let ends = match write.namespace() {
-            "" => write.resource() == "namespaces" && terminates(write.before().as_ref()),
-            namespace => terminates(write.get("namespaces", "", namespace).as_ref()),
+            "" => write.resource() == "namespaces" && is_terminating(write.before().as_ref()),
+            namespace => is_terminating(write.get("namespaces", "", namespace).as_ref()),
         };
         let what = || format!("{} writes {} {}/{}", write.by, write.resource(), write.namespace(), write.name());
         if ends { Ok(()) } else { Err(what()) }
@@ -150,7 +150,7 @@ fn promises(world: &World) {
 }
 
 /// True when the delete has a uid precondition, so that it cannot delete a successor with the same name.
-fn bears_uid(options: &[u8]) -> bool {
+fn has_uid_precondition(options: &[u8]) -> bool {
     serde_json::from_slice::<Value>(options).is_ok_and(|it| it["preconditions"]["uid"].is_string())
 }
 
@@ -165,23 +165,23 @@ fn by_manager(write: &Write) -> bool {
     write.by != "world"
 }
 
-fn terminates(object: Option<&Value>) -> bool {
+fn is_terminating(object: Option<&Value>) -> bool {
     object.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
 }
 
 fn is_deletion(write: &Write) -> bool {
-    write.change() == Change::Removed || (!terminates(write.before().as_ref()) && terminates(write.after().as_ref()))
+    write.change() == Change::Removed || (!is_terminating(write.before().as_ref()) && is_terminating(write.after().as_ref()))
 }
 
 /// True when the write removes the finalizer of the namespace.
-fn is_let_go(write: &Write) -> bool {
+fn is_finalization(write: &Write) -> bool {
     let held = |it: Option<Value>| {
         it.is_some_and(|it| it["spec"]["finalizers"].as_array().is_some_and(|it| it.contains(&json!("kubernetes"))))
     };
     held(write.before()) && !held(write.after())
 }
 
-fn kind(world: &World, group: &str, plural: &str, kind: &str) {
+fn define_kind(world: &World, group: &str, plural: &str, kind: &str) {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     world.cluster().create(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -265,10 +265,10 @@ async fn collector(world: World) {
 }
 
 /// Another API server has not observed the deletion yet and accepts an object, and also a pod if `with_pod`.
-async fn late(world: World, namespace: String, after: Duration, with_pod: bool) {
+async fn create_late(world: World, namespace: String, after: Duration, with_pod: bool) {
     let policies = || {
         let all = world.cluster().list(POLICIES, &namespace);
-        all.iter().filter(|it| !terminates(Some(it))).count()
+        all.iter().filter(|it| !is_terminating(Some(it))).count()
     };
     let before = policies();
     world.sleep(after).await;
@@ -276,7 +276,7 @@ async fn late(world: World, namespace: String, after: Duration, with_pod: bool) 
         return world.fail(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
     }
     if with_pod && policies() < before {
-        return world.fail(format!("a pod comes into {namespace} without its network policies"));
+        return world.fail(format!("a pod is created in {namespace} without its network policies"));
     }
     if with_pod {
         pod(&world, &namespace, "late", 2, &[]);
@@ -300,7 +300,7 @@ async fn kubelet(world: World) {
 }
 
 /// Removes the finalizers of all objects.
-fn release(world: &World) {
+fn remove_finalizers(world: &World) {
     for kind in KINDS {
         for object in world.cluster().list(kind, "") {
             let [namespace, name] = ["namespace", "name"].map(|it| object["metadata"][it].as_str().unwrap().to_owned());
@@ -313,7 +313,7 @@ fn release(world: &World) {
 
 /// Other changes in a cluster: groups disappear and return, finalizers are removed, versions are compacted, bookmarks
 /// are sent, and deleted namespaces are created again.
-async fn trouble(world: World, mut rng: Rng) {
+async fn change_cluster(world: World, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..6_000)).await;
         if world.is_calm() {
@@ -323,17 +323,17 @@ async fn trouble(world: World, mut rng: Rng) {
         match rng.u8(0..8) {
             0 => cluster.fail_discovery("example.com", DiscoveryFault::Stale),
             1 => cluster.break_group("parts.example.com"),
-            2 | 3 => ["example.com", "parts.example.com"].iter().for_each(|it| cluster.mend_group(it)),
-            4 => release(&world),
+            2 | 3 => ["example.com", "parts.example.com"].iter().for_each(|it| cluster.restore_group(it)),
+            4 => remove_finalizers(&world),
             5 => cluster.compact(),
             6 => cluster.send_bookmarks(),
-            _ => successors(&world, &mut rng),
+            _ => recreate_namespaces(&world, &mut rng),
         }
     }
 }
 
 /// A user creates a deleted namespace again. It must not be deleted with the old one.
-fn successors(world: &World, rng: &mut Rng) {
+fn recreate_namespaces(world: &World, rng: &mut Rng) {
     for number in 0..3 {
         let name = format!("n{number}");
         if world.cluster().get("namespaces", "", &name).is_none() {

@@ -22,14 +22,14 @@ fn options() -> Options {
 }
 
 /// A cluster of another owner, without a manager.
-struct OwnNodes {
+struct OtherCluster {
     cluster: TestCluster,
     folder: TempDir,
     kubeconfig: PathBuf,
     _served: Served,
 }
 
-impl OwnNodes {
+impl OtherCluster {
     async fn new() -> Self {
         let cluster = TestCluster::with_seed(Clock::system(), 1);
         let served = cluster.serve().await.unwrap();
@@ -40,14 +40,14 @@ impl OwnNodes {
     }
 
     /// Runs the playground there and returns its error.
-    async fn play(&self, stop: &CancellationToken) -> String {
+    async fn run(&self, stop: &CancellationToken) -> String {
         let options = Options { kubeconfig: Some(self.kubeconfig.clone()), ..options() };
-        let played = play(&options, self.folder.path(), stop, Screen::dark).await;
-        played.err().map(|err| format!("{err:#}")).unwrap_or_default()
+        let result = run_samples(&options, self.folder.path(), stop, Screen::silent).await;
+        result.err().map(|err| format!("{err:#}")).unwrap_or_default()
     }
 
     #[track_caller]
-    fn has_nothing_of_ours(&self) {
+    fn assert_nothing_left(&self) {
         let names = |resource: &str| -> Vec<String> {
             let all = self.cluster.list(resource, "");
             all.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -61,47 +61,47 @@ impl OwnNodes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_exits_is_reported_with_its_cause() {
+async fn manager_exit_is_reported_with_its_cause() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--secure-port={}", taken.local_addr().unwrap().port());
     let options = Options { manager: vec![port, "--bind-address=127.0.0.1".to_owned()], ..options() };
     let folder = tempfile::tempdir().unwrap();
-    let played = play(&options, folder.path(), &CancellationToken::new(), Screen::dark).await;
-    let told = format!("{:#}", played.unwrap_err());
-    assert!(told.starts_with("mini-kcm has ended: ") && told.contains("--secure-port"), "{told}");
-    assert!(!told.contains("not cleaned up"), "reported once: {told}");
+    let result = run_samples(&options, folder.path(), &CancellationToken::new(), Screen::silent).await;
+    let error = format!("{:#}", result.unwrap_err());
+    assert!(error.starts_with("mini-kcm has ended: ") && error.contains("--secure-port"), "{error}");
+    assert!(!error.contains("not cleaned up"), "reported once: {error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_refuses_the_first_namespace_keeps_nothing() {
-    let abroad = OwnNodes::new().await;
-    abroad.cluster.intercept(|call| match (call.verb, call.resource.as_str()) {
-        ("create", "namespaces") => Verdict::status(422, "Invalid", "none of that here"),
+async fn refused_first_namespace_leaves_no_objects() {
+    let other = OtherCluster::new().await;
+    other.cluster.intercept(|call| match (call.verb, call.resource.as_str()) {
+        ("create", "namespaces") => Verdict::status(422, "Invalid", "not allowed here"),
         _ => Verdict::Pass,
     });
-    let told = abroad.play(&CancellationToken::new()).await;
-    assert!(told.starts_with("create Namespace") && told.contains("none of that here"), "{told}");
-    abroad.has_nothing_of_ours();
+    let error = other.run(&CancellationToken::new()).await;
+    assert!(error.starts_with("create Namespace") && error.contains("not allowed here"), "{error}");
+    other.assert_nothing_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_early_end_is_cleaned_up_and_not_undone_by_what_was_under_way() {
-    let abroad = OwnNodes::new().await;
+async fn early_end_is_cleaned_up_and_running_tasks_create_nothing_more() {
+    let other = OtherCluster::new().await;
     let (stop, creates) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
-    let (asked, counted) = (stop.clone(), creates.clone());
-    abroad.cluster.intercept(move |call| match (call.verb, call.resource.as_str()) {
-        ("create", "namespaces") if call.json()["metadata"]["name"].as_str().unwrap().ends_with("-farewell") => {
+    let (to_stop, counted) = (stop.clone(), creates.clone());
+    other.cluster.intercept(move |call| match (call.verb, call.resource.as_str()) {
+        ("create", "namespaces") if call.json()["metadata"]["name"].as_str().unwrap().ends_with("-deleted") => {
             // A task that is not stopped would try again twice a second.
-            asked.cancel();
+            to_stop.cancel();
             counted.fetch_add(1, Ordering::SeqCst);
             Verdict::status(500, "InternalError", "not now")
         }
         ("delete", "namespaces") => Verdict::Delay(Duration::from_secs(2)),
         _ => Verdict::Pass,
     });
-    let told = abroad.play(&stop).await;
-    assert_eq!(told, "interrupted before all samples were done");
-    abroad.has_nothing_of_ours();
+    let error = other.run(&stop).await;
+    assert_eq!(error, "interrupted before all samples were done");
+    other.assert_nothing_left();
     let creates = creates.load(Ordering::SeqCst);
     assert!((1..=2).contains(&creates), "{creates}");
 }

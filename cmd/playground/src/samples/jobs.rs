@@ -3,7 +3,7 @@
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, SampleContext, Step, true_condition};
+use super::{Act, Operation, Progress, Sample, SampleContext, Step, true_condition};
 use crate::observed::Observed;
 
 const JOBS: &[(&str, &str)] = &[("batch/v1", "Job")];
@@ -21,7 +21,7 @@ pub(super) const PLAIN: Sample = Sample {
         let spec = json!({ "completions": 4, "parallelism": 2, "template": template(&[("run-for", "1s"), CREATING]) });
         vec![job(context, "tally", spec)]
     },
-    looks_at: JOBS,
+    watched_kinds: JOBS,
     steps: &[],
     progress: |context, observed| match observed.get("Job", &context.home, "tally") {
         None => gone_or_new(observed, context, "Job", "tally"),
@@ -44,7 +44,7 @@ pub(super) const INDEXED: Sample = Sample {
         });
         vec![job(context, "shards", spec)]
     },
-    looks_at: JOBS,
+    watched_kinds: JOBS,
     steps: &[],
     progress: |context, observed| match observed.get("Job", &context.home, "shards") {
         None => gone_or_new(observed, context, "Job", "shards"),
@@ -79,7 +79,7 @@ pub(super) const SUSPENDED: Sample = Sample {
         let spec = json!({ "completions": 2, "parallelism": 2, "template": template(&lines) });
         vec![job(context, "pausable", spec)]
     },
-    looks_at: JOBS,
+    watched_kinds: JOBS,
     steps: &[
         Step {
             when: |context, observed| {
@@ -121,7 +121,7 @@ pub(super) const CRON: Sample = Sample {
             "spec": { "schedule": "@every 5s", "concurrencyPolicy": "Forbid", "jobTemplate": job },
         })]
     },
-    looks_at: CRON_JOBS,
+    watched_kinds: CRON_JOBS,
     steps: &[Step {
         when: |context, observed| {
             observed.get("CronJob", &context.home, "chime").is_some_and(|it| succeeded_at(it).is_some())
@@ -222,6 +222,6 @@ fn suspend(context: &SampleContext, kind: &'static str, name: &str, suspend: boo
         kind,
         namespace: context.home.clone(),
         name: name.to_owned(),
-        does: Does::Merge(json!({ "spec": { "suspend": suspend } })),
+        operation: Operation::Merge(json!({ "spec": { "suspend": suspend } })),
     }
 }

@@ -3,11 +3,11 @@
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, SampleContext, Step, pods};
+use super::{Act, Operation, Progress, Sample, SampleContext, Step, pods};
 use crate::observed::Observed;
 
 const CONTROLLER: Option<&str> = Some("garbage-collector-controller");
-const LOOKS_AT: &[(&str, &str)] = &[("v1", "ConfigMap")];
+const WATCHED_KINDS: &[(&str, &str)] = &[("v1", "ConfigMap")];
 /// The pods need a moment to end, so that the order of the deletions is visible.
 const ENDING: (&str, &str) = ("stop-after", "2s");
 
@@ -16,7 +16,7 @@ pub(super) const BACKGROUND: Sample = Sample {
     shows: "an object is deleted and gone at once; then its dependents, and then theirs",
     needs: CONTROLLER,
     objects: |context| tree(context, "background"),
-    looks_at: LOOKS_AT,
+    watched_kinds: WATCHED_KINDS,
     steps: &[Step {
         when: |context, observed| is_running(context, observed, "background"),
         command: |context| delete_command(context, "background"),
@@ -30,7 +30,7 @@ pub(super) const FOREGROUND: Sample = Sample {
     shows: "an object is deleted and waits: first the pods end, then their owner is gone, then the object",
     needs: CONTROLLER,
     objects: |context| tree(context, "foreground"),
-    looks_at: LOOKS_AT,
+    watched_kinds: WATCHED_KINDS,
     steps: &[Step {
         when: |context, observed| is_running(context, observed, "foreground"),
         command: |context| delete_command(context, "foreground"),
@@ -44,7 +44,7 @@ pub(super) const ORPHAN: Sample = Sample {
     shows: "an object is deleted alone; its dependent stays without an owner and keeps its own dependents",
     needs: CONTROLLER,
     objects: |context| tree(context, "orphan"),
-    looks_at: LOOKS_AT,
+    watched_kinds: WATCHED_KINDS,
     steps: &[Step {
         when: |context, observed| is_running(context, observed, "orphan"),
         command: |context| delete_command(context, "orphan"),
@@ -146,7 +146,7 @@ fn delete(context: &SampleContext, name: &str, policy: PropagationPolicy) -> Act
         kind: "ConfigMap",
         namespace: context.home.clone(),
         name: name.to_owned(),
-        does: Does::Cascade(policy),
+        operation: Operation::Cascade(policy),
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) const COMPLETION: Sample = Sample {
         let pods = (1..=3).map(|it| pod(context, &format!("task-{it}"), "Never", &[("run-for", "2s"), CREATING]));
         pods.collect()
     },
-    looks_at: &[],
+    watched_kinds: &[],
     steps: &[],
     progress: |context, observed| all_succeed(observed.named("Pod", &context.home, "task-"), 3),
 };
@@ -27,7 +27,7 @@ pub(super) const CRASHES: Sample = Sample {
         let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "1s"), CREATING];
         vec![pod(context, "flaky", "OnFailure", &lines)]
     },
-    looks_at: &[],
+    watched_kinds: &[],
     steps: &[],
     progress: |context, observed| match observed.get("Pod", &context.home, "flaky") {
         None => gone_or_new(observed, context, "flaky"),
@@ -46,8 +46,8 @@ pub(super) const CRASHES: Sample = Sample {
     },
 };
 
-pub(super) const ROOM: Sample = Sample {
-    name: "room",
+pub(super) const CAPACITY: Sample = Sample {
+    name: "capacity",
     shows: "big pods: one more than fits, which waits for free resources; one for the tainted node",
     needs: None,
     objects: |context| {
@@ -66,7 +66,7 @@ pub(super) const ROOM: Sample = Sample {
         }
         pods
     },
-    looks_at: &[],
+    watched_kinds: &[],
     steps: &[],
     progress: |context, observed| {
         let wanted = context.open_nodes + 1 + usize::from(context.open_nodes < context.nodes);

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn context() -> SampleContext {
-    SampleContext { home: "home".into(), farewell: "farewell".into(), nodes: 3, open_nodes: 2 }
+    SampleContext { home: "home".into(), deleted_namespace: "deleted".into(), nodes: 3, open_nodes: 2 }
 }
 
 fn sample(name: &str) -> &'static Sample {
@@ -33,13 +33,13 @@ fn terminating(conditions: &[(&str, &str)]) -> Value {
         .collect();
     json!({
         "kind": "Namespace",
-        "metadata": { "name": "farewell", "deletionTimestamp": "2027-01-15T08:00:00Z" },
+        "metadata": { "name": "deleted", "deletionTimestamp": "2027-01-15T08:00:00Z" },
         "status": { "phase": "Terminating", "conditions": conditions },
     })
 }
 
 #[test]
-fn every_sample_is_complete_and_has_a_name_of_its_own() {
+fn every_sample_is_complete_and_has_a_unique_name() {
     let names: BTreeSet<&str> = SAMPLES.iter().map(|it| it.name).collect();
     assert_eq!(names.len(), SAMPLES.len());
     for sample in SAMPLES {
@@ -71,7 +71,7 @@ fn tasks_are_done_when_all_have_succeeded() {
 }
 
 #[test]
-fn a_crash_loop_shows_its_back_off() {
+fn crash_loop_shows_its_back_off() {
     let flaky = |phase: &str, state: Value| {
         let container = json!({ "restartCount": 2, "state": state });
         progress("crash-loop", &[pod("flaky", json!({ "phase": phase, "containerStatuses": [container] }))])
@@ -82,26 +82,26 @@ fn a_crash_loop_shows_its_back_off() {
 }
 
 #[test]
-fn big_pods_say_why_they_wait() {
+fn unschedulable_pods_show_the_reason() {
     let condition = json!({ "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available" });
     let waits = pod("big-0001", json!({ "phase": "Pending", "conditions": [condition] }));
     let going = Progress::going("0 of 4 succeeded, 0 running; one waits: 0/3 nodes are available");
-    assert_eq!(progress("room", &[waits]), going);
-    let names: Vec<String> = (sample("room").objects)(&context())
+    assert_eq!(progress("capacity", &[waits]), going);
+    let names: Vec<String> = (sample("capacity").objects)(&context())
         .iter()
         .map(|it| it["metadata"]["name"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names, ["big-0000", "big-0001", "big-0002", "big-special"]);
     let alone = SampleContext { nodes: 1, open_nodes: 1, ..context() };
-    assert_eq!((sample("room").objects)(&alone).len(), 2, "no tainted node, no pod for it");
+    assert_eq!((sample("capacity").objects)(&alone).len(), 2, "no tainted node, no pod for it");
 }
 
 #[test]
-fn the_user_deletes_the_namespace_and_lifts_the_finalizer_when_nothing_else_is_left() {
-    let steps = sample("farewell").steps;
+fn user_deletes_namespace_and_removes_finalizer_when_nothing_else_is_left() {
+    let steps = sample("ns-deletion").steps;
     let due = |step: usize, objects: &[Value]| (steps[step].when)(&context(), &observed(objects));
     let mut slow = pod("web-1", json!({ "phase": "Pending" }));
-    slow["metadata"]["namespace"] = json!("farewell");
+    slow["metadata"]["namespace"] = json!("deleted");
     assert!(!due(0, std::slice::from_ref(&slow)));
     slow["status"]["phase"] = json!("Running");
     assert!(due(0, &[slow]));
@@ -118,13 +118,13 @@ fn the_user_deletes_the_namespace_and_lifts_the_finalizer_when_nothing_else_is_l
 }
 
 #[test]
-fn a_namespace_goes_through_its_conditions() {
-    assert_eq!(progress("farewell", &[terminating(&[])]), Progress::going("Terminating"));
-    let told = progress("farewell", &[terminating(&[("NamespaceContentRemaining", "pods remain")])]);
-    assert_eq!(told, Progress::going("Terminating: pods remain"));
+fn namespace_shows_its_conditions_until_it_is_gone() {
+    assert_eq!(progress("ns-deletion", &[terminating(&[])]), Progress::going("Terminating"));
+    let shown = progress("ns-deletion", &[terminating(&[("NamespaceContentRemaining", "pods remain")])]);
+    assert_eq!(shown, Progress::going("Terminating: pods remain"));
     let mut observed = observed(&[terminating(&[])]);
     observed.remove("Namespace", &terminating(&[]));
-    assert_eq!((sample("farewell").progress)(&context(), &observed).state, State::Done);
+    assert_eq!((sample("ns-deletion").progress)(&context(), &observed).state, State::Done);
 }
 
 fn batch(kind: &str, name: &str, spec: Value, status: Value) -> Value {
@@ -143,7 +143,7 @@ fn worker(job: &str, number: u32, phase: &str) -> Value {
 }
 
 #[test]
-fn a_job_counts_until_it_is_complete() {
+fn job_shows_its_counters_until_it_is_complete() {
     let tally = |status: Value| progress("job", &[batch("Job", "tally", json!({}), status)]);
     assert_eq!(tally(json!({})), Progress::going("0 of 4 succeeded, 0 active"));
     assert_eq!(tally(json!({ "succeeded": 2, "active": 2 })), Progress::going("2 of 4 succeeded, 2 active"));
@@ -154,7 +154,7 @@ fn a_job_counts_until_it_is_complete() {
 }
 
 #[test]
-fn an_indexed_job_is_done_when_the_one_index_has_failed_and_the_others_have_succeeded() {
+fn indexed_job_is_done_when_one_index_failed_and_the_others_succeeded() {
     let shards = |succeeded: &str, failed: &str, conditions: Value| {
         let status = json!({
             "completedIndexes": succeeded, "failedIndexes": failed, "failed": 2, "conditions": conditions,
@@ -170,7 +170,7 @@ fn an_indexed_job_is_done_when_the_one_index_has_failed_and_the_others_have_succ
 }
 
 #[test]
-fn the_user_suspends_a_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
+fn user_suspends_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
     let steps = sample("job-suspend").steps;
     let due = |step: usize, objects: &[Value]| (steps[step].when)(&context(), &observed(objects));
     let (one, other) = (worker("pausable", 1, "Running"), worker("pausable", 2, "Running"));
@@ -182,16 +182,16 @@ fn the_user_suspends_a_job_when_both_pods_run_and_resumes_it_when_they_are_gone(
     assert!(!due(1, &[suspended.clone(), one]));
     assert!(!due(1, &[batch("Job", "pausable", json!({}), json!({}))]));
     assert!(due(1, std::slice::from_ref(&suspended)));
-    let told = progress("job-suspend", &[suspended]);
-    assert_eq!(told, Progress::going("Suspended, 0 of 2 succeeded, 0 active, 0 pods"));
+    let shown = progress("job-suspend", &[suspended]);
+    assert_eq!(shown, Progress::going("Suspended, 0 of 2 succeeded, 0 active, 0 pods"));
     assert_eq!(
-        steps.iter().map(|it| (it.act)(&context()).does).collect::<Vec<_>>(),
-        [true, false].map(|suspend| { Does::Merge(json!({ "spec": { "suspend": suspend } })) })
+        steps.iter().map(|it| (it.act)(&context()).operation).collect::<Vec<_>>(),
+        [true, false].map(|suspend| { Operation::Merge(json!({ "spec": { "suspend": suspend } })) })
     );
 }
 
 #[test]
-fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
+fn cronjob_is_suspended_and_done_after_its_first_success() {
     let chime = |suspend: bool, status: Value| {
         let cron = batch("CronJob", "chime", json!({ "suspend": suspend }), status);
         let job = batch("Job", "chime-29333333", json!({}), json!({}));
@@ -232,7 +232,7 @@ fn ends(finalizers: &[&str]) -> Option<Value> {
 }
 
 #[test]
-fn the_user_deletes_each_tree_its_own_way_once_its_pods_run() {
+fn user_deletes_each_tree_with_its_policy_once_its_pods_run() {
     for (name, policy) in [
         ("background", PropagationPolicy::Background),
         ("foreground", PropagationPolicy::Foreground),
@@ -241,28 +241,28 @@ fn the_user_deletes_each_tree_its_own_way_once_its_pods_run() {
         let step = &sample(name).steps[0];
         assert!(!(step.when)(&context(), &tree(name, [owned(), owned(), owned(), None])));
         assert!((step.when)(&context(), &tree(name, [owned(), owned(), owned(), owned()])));
-        assert_eq!((step.act)(&context()).does, Does::Cascade(policy));
+        assert_eq!((step.act)(&context()).operation, Operation::Cascade(policy));
         assert!((step.command)(&context()).ends_with(&format!("delete configmap {name} -n home --cascade={name}")));
     }
 }
 
 #[test]
-fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
-    let told = |metas| (sample("foreground").progress)(&context(), &tree("foreground", metas));
+fn deleted_tree_is_done_when_all_objects_are_gone() {
+    let shown = |metas| (sample("foreground").progress)(&context(), &tree("foreground", metas));
     let waits = || ends(&["foregroundDeletion"]);
     let text = "owner waits for its dependents; part waits for its dependents; its pods ending and gone";
-    assert_eq!(told([waits(), waits(), ends(&[]), None]), Progress::going(text));
-    assert_eq!(told([waits(), None, None, None]).state, State::Going);
-    assert_eq!(told([None, None, None, None]).state, State::Done);
+    assert_eq!(shown([waits(), waits(), ends(&[]), None]), Progress::going(text));
+    assert_eq!(shown([waits(), None, None, None]).state, State::Going);
+    assert_eq!(shown([None, None, None, None]).state, State::Done);
 }
 
 #[test]
 fn orphans_have_no_owner_and_must_remain() {
-    let told = |metas| (sample("orphan").progress)(&context(), &tree("orphan", metas));
+    let shown = |metas| (sample("orphan").progress)(&context(), &tree("orphan", metas));
     let text = "owner orphans its dependents; part there; its pods there";
-    assert_eq!(told([ends(&["orphan"]), owned(), owned(), owned()]), Progress::going(text));
-    assert_eq!(told([None, owned(), owned(), owned()]).state, State::Going, "the reference is not removed yet");
-    assert_eq!(told([None, Some(json!({})), owned(), owned()]).state, State::Done);
-    assert_eq!(told([None, None, owned(), owned()]).state, State::Failed);
-    assert_eq!(told([None, Some(json!({})), owned(), None]).state, State::Failed);
+    assert_eq!(shown([ends(&["orphan"]), owned(), owned(), owned()]), Progress::going(text));
+    assert_eq!(shown([None, owned(), owned(), owned()]).state, State::Going, "the reference is not removed yet");
+    assert_eq!(shown([None, Some(json!({})), owned(), owned()]).state, State::Done);
+    assert_eq!(shown([None, None, owned(), owned()]).state, State::Failed);
+    assert_eq!(shown([None, Some(json!({})), owned(), None]).state, State::Failed);
 }

@@ -104,7 +104,7 @@ async fn acceptance_cronjob_032_a_job_active_only_in_the_live_status_is_expected
     world.end(FIRST, "Complete");
     pass(SEC).await;
     assert_eq!(world.active("c"), ["by-another-manager"]);
-    world.cluster.thaw("cronjobs");
+    world.cluster.unfreeze_watches("cronjobs");
     pass(SEC * 2).await;
     assert!(world.active("c").is_empty());
 }

@@ -99,7 +99,7 @@ async fn a_cron_job_gone_from_the_server_starts_nothing() {
     world.remove_job(FIRST);
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((creations(&world), world.jobs().len()), (1, 0));
-    world.cluster.thaw("cronjobs");
+    world.cluster.unfreeze_watches("cronjobs");
     pass(SEC).await;
     world.edit("c", "schedule", json!("* * * * *"));
     world.until("2026-05-19T10:02:00Z").await;

@@ -162,7 +162,7 @@ async fn a_sync_waits_until_the_cache_shows_the_own_last_writes() {
     assert!(world.calls().is_empty());
     let skips = "cronjob_controller_stale_sync_skips_total{group=\"batch\",resource=\"jobs\"}";
     assert!(!manager.metrics(skips).is_empty());
-    world.cluster.thaw("jobs");
+    world.cluster.unfreeze_watches("jobs");
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(world.active("c").len(), 2);
 }

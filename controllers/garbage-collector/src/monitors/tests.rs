@@ -320,7 +320,7 @@ async fn a_type_missing_from_discovery_is_watched_and_named_until_two_answers_la
     pass(35 * SEC).await;
     assert!(standby.watches("deployments.apps") && doubted(&standby), "{:?}", standby.unsynced());
     assert_eq!(standby.shown("apps", "v1", "deployments"), 1.0);
-    standby.cluster.mend_group("apps");
+    standby.cluster.restore_group("apps");
     pass(30 * SEC).await;
     assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
     assert_eq!((standby.shown("apps", "v1", "deployments"), standby.errors()), (0.0, 0.0));
@@ -330,7 +330,7 @@ async fn a_type_missing_from_discovery_is_watched_and_named_until_two_answers_la
     assert!(standby.watches("deployments.apps") && doubted(&standby));
     pass(30 * SEC).await;
     assert!(!standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
-    standby.cluster.mend_group("apps");
+    standby.cluster.restore_group("apps");
     pass(31 * SEC).await;
     assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty());
 }
@@ -345,7 +345,7 @@ async fn a_group_with_unknown_types_is_named_like_an_unsynced_type() {
     assert!(standby.watches("configmaps"));
     pass(95 * SEC).await;
     assert_eq!((standby.errors(), standby.logged("A group does not tell its types")), (1.0, 1));
-    standby.cluster.mend_group("apps");
+    standby.cluster.restore_group("apps");
     pass(31 * SEC).await;
     assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
     // Its types are known from now on, and watched.

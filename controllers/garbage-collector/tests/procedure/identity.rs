@@ -176,7 +176,7 @@ async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_up_until_it
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
         pass(10 * SEC).await;
         assert!(named_only() == 1 && queued() > 5, "{version}: {}", queued());
-        world.cluster.thaw("widgets");
+        world.cluster.unfreeze_watches("widgets");
         pass(5 * SEC).await;
         assert_eq!(named_only(), 0, "{version}");
         // A served version shows that the owner exists. With the other version, the child looks it up with growing
@@ -230,7 +230,7 @@ async fn acceptance_gc_033_a_wrong_kind_affects_only_the_dependent_that_names_it
         world.create_with("Secret", json!({ "name": "parent", "namespace": "n", "uid": uid }));
         for name in order {
             match name {
-                "parent" => world.cluster.thaw("secrets"),
+                "parent" => world.cluster.unfreeze_watches("secrets"),
                 "good" => drop(world.create("ConfigMap", "good", std::slice::from_ref(&right))),
                 _ => drop(world.create("ConfigMap", "bad", &[with_field(right.clone(), "kind", "Pod")])),
             }
@@ -301,7 +301,7 @@ async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
             world.create(kind, name, std::slice::from_ref(&reference));
             pass(SEC).await;
         }
-        world.cluster.thaw("secrets");
+        world.cluster.unfreeze_watches("secrets");
         pass(300 * SEC).await;
         let case = format!("parent is there: {parent_is_there}, cluster first: {cluster_first}");
         assert_eq!(world.has("configmaps", "good"), parent_is_there, "{case}");

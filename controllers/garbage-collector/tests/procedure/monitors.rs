@@ -21,7 +21,7 @@ async fn acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_
         world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
         pass(5 * SEC).await;
         assert_eq!(world.names("configmaps"), [""; 0], "{life}: {:?}", world.lines());
-        assert!(!world.cluster.serves("widgets"), "{life}");
+        assert!(!world.cluster.is_served("widgets"), "{life}");
         // Another owner is deleted, and does not wait for the missing type.
         world.create("ConfigMap", "other", &[]);
         world.delete("ConfigMap", "other", Some(Foreground)).await;
@@ -46,7 +46,7 @@ async fn dependents_of_many_instances_of_a_deleted_definition_are_deleted_late_t
     });
     world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
     pass(60 * SEC).await;
-    assert!(!world.cluster.serves("widgets"));
+    assert!(!world.cluster.is_served("widgets"));
     assert_eq!(world.names("configmaps").len(), OWNERS);
     // Owners are read while the monitor fails, and not after it has ended.
     let asked = world.request_count("get widgets");
@@ -165,7 +165,7 @@ async fn orphaning_waits_while_a_type_is_missing_or_its_group_is_unknown() {
         pass(10 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"], "{fault:?}");
         assert_eq!(world.lines(), [""; 0], "{fault:?}");
-        world.cluster.mend_group("apps");
+        world.cluster.restore_group("apps");
         pass(30 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "{fault:?}: {:?}", world.lines());
         assert!(world.owners("ReplicaSet", "set").is_empty(), "{fault:?}: {:?}", world.lines());
@@ -220,7 +220,7 @@ async fn one_answer_that_lacks_a_type_has_no_effect() {
     let manager = world.start().await;
     world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
     pass(31 * SEC).await;
-    world.cluster.mend_group("apps");
+    world.cluster.restore_group("apps");
     assert_eq!(
         manager.own_metric("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
         1,

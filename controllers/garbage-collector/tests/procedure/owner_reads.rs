@@ -84,7 +84,7 @@ async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"]);
     let asked = ["get", "patch", "get"].map(|it| format!("{it} replicationcontrollers rc"));
     assert_eq!(world.lines(), asked, "the second pass finds it done");
-    world.cluster.thaw("replicationcontrollers");
+    world.cluster.unfreeze_watches("replicationcontrollers");
     world.create("Pod", "late", &[owner(&rc)]);
     world.release("replicationcontrollers", "rc");
     pass(5 * SEC).await;

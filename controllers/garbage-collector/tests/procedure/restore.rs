@@ -34,7 +34,7 @@ async fn a_restored_dependent_is_not_judged_by_proofs_from_before_the_restore() 
         assert!(!world.logged("as when etcd was restored").is_empty());
         // Collection works as before.
         world.cluster.stop_intercepting();
-        world.cluster.thaw("configmaps");
+        world.cluster.unfreeze_watches("configmaps");
         pass(60 * SEC).await;
         world.cluster.remove("configmaps", "n", "map");
         pass(60 * SEC).await;

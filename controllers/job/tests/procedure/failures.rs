@@ -128,7 +128,7 @@ async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
     assert!(world.has_finalizer(&pod), "it is not what it was taken for");
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
@@ -174,13 +174,13 @@ async fn pods_deleted_without_a_watch_take_no_slot() {
         world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
         world.cluster.compact();
         world.cluster.break_watches("pods");
-        world.cluster.thaw("pods");
+        world.cluster.unfreeze_watches("pods");
         // The expectation of the created pod expires after five minutes.
         pass(295 * SEC).await;
         world.cluster.freeze_watches("pods");
     }
     assert_eq!(world.call_count("create pods"), 3);
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     pass(10 * SEC).await;
     world.active().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;

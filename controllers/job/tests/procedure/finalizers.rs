@@ -174,7 +174,7 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
     assert!(!world.has_finalizer(&pod));
     assert_eq!((world.count("j", "succeeded"), world.call_count(&patch)), (1, 1), "{}", world.status("j"));
     world.cluster.stop_intercepting();
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.call_count(&patch), world.with_finalizer()), (1, 1, 1));
 }
@@ -244,7 +244,7 @@ async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_cou
     pass(5 * SEC).await;
     assert_eq!(world.call_count("create pods"), created, "nothing is created before the third pod is seen");
     assert_eq!(world.count("j", "succeeded"), 1, "what ended is counted");
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.call_count("create pods"), world.active().len()), (6, 5));
 }

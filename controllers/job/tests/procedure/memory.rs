@@ -20,7 +20,7 @@ async fn acceptance_job_065_a_finished_job_creates_nothing_before_the_cache_show
     world.cluster.remove("pods", "n", &pod);
     pass(30 * SEC).await;
     assert_eq!((world.pods(), world.call_count("create pods")), (vec![], 1));
-    world.cluster.thaw("jobs.batch");
+    world.cluster.unfreeze_watches("jobs.batch");
     pass(200 * SEC).await;
     assert_eq!(world.call_count("create pods"), 1);
 }
@@ -40,7 +40,7 @@ async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_observed_and_ea
     assert_eq!(world.lines(), before, "nothing is written");
     let skips = r#"job_controller_stale_sync_skips_total{group="",resource="pods"}"#;
     assert!(manager.metric(skips) >= 1, "{}", manager.page());
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     // A frozen watch is detected and reopened.
     pass(200 * SEC).await;
     assert_eq!((world.active().len(), world.call_count("create pods")), (2, 2));

@@ -87,7 +87,7 @@ async fn acceptance_job_057_unfulfilled_expectations_delay_a_suspension() {
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
     assert_eq!((world.active().len(), world.conditions("j")), (1, vec![]));
-    world.cluster.thaw("pods");
+    world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!(world.active(), [""; 0]);
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);

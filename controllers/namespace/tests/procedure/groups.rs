@@ -41,7 +41,7 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_dela
     assert_eq!(failures.len(), looks.len(), "{failures:?}");
     assert!(failures.iter().all(|it| it.contains("stale GroupVersion discovery: batch/v1")), "{failures:?}");
 
-    world.cluster.mend_group("batch");
+    world.cluster.restore_group("batch");
     let cluster = world.cluster.clone();
     world.fail_requests(move |line, _| {
         if line == FINALIZE {
@@ -135,7 +135,7 @@ async fn acceptance_namespace_029_an_aggregated_api_that_is_down_stops_nothing_e
     assert_eq!((world.count("pods", "a"), world.count("configmaps", "a"), world.count("jobs", "a")), (0, 0, 0));
     assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("APIService v1.example.com"));
     assert!(world.exists("a"));
-    world.cluster.mend_group("example.com");
+    world.cluster.restore_group("example.com");
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }
@@ -243,7 +243,7 @@ async fn a_delete_request_is_removed_with_its_kind_but_not_when_discovery_fails(
         world.cluster.fail_discovery("example.com", fault);
         pass(100 * SEC).await;
         let before = world.lines("a").len();
-        world.cluster.mend_group("example.com");
+        world.cluster.restore_group("example.com");
         pass(100 * SEC).await;
         let lines = world.lines("a").split_off(before);
         let of_the_kind = lines.iter().find(|it| it.ends_with(" widgets.example.com a"));

@@ -154,7 +154,7 @@ async fn after_faults_store_indexes_and_handlers_agree_with_the_cluster() {
             tokio::time::sleep(Duration::from_millis(rng.u64(1..8_000))).await;
         }
         sim.cluster.stop_intercepting();
-        sim.cluster.thaw("pods");
+        sim.cluster.unfreeze_watches("pods");
         // Long enough for the back-off and for the time in which a frozen watch is replaced.
         tokio::time::sleep(180 * SECOND).await;
         sim.change(&mut rng);

@@ -13,7 +13,7 @@ use tasks::Spawner;
 use crate::{
     calls::{CallError, at_once, of_status, with_time_limit},
     cluster_state::ClusterState,
-    kubelet::{Kubelet, Todo, uid},
+    kubelet::{Kubelet, Action, uid},
     sandbox::PodEvent,
     status::digest,
 };
@@ -35,7 +35,7 @@ impl Agent {
         let mut changes = self.state.subscribe(&self.node);
         loop {
             changes.borrow_and_update();
-            if !self.state.is_silent(&self.node) && self.state.knows_pods() {
+            if !self.state.is_silent(&self.node) && self.state.has_listed_pods() {
                 while self.run_due().await {}
             }
             // A silent node writes nothing, and is notified when it is restored, so it needs no timer.
@@ -43,7 +43,7 @@ impl Agent {
             let next = self.kubelet.next_deadline(now).filter(|_| !self.state.is_silent(&self.node));
             tokio::select! {
                 biased;
-                heard = changes.changed() => if heard.is_err() { return },
+                changed = changes.changed() => if changed.is_err() { return },
                 () = until(next, now) => {}
             }
         }
@@ -59,10 +59,10 @@ impl Agent {
                 return false;
             }
             match it {
-                Todo::Write { pod, status } => self.write(&pod, *status).await,
-                Todo::Remove { pod } => self.remove(&pod).await,
-                Todo::Tell { pod, pod_event } => self.write_event(&pod, &pod_event).await,
-                Todo::MakeSilent { back_after } => self.make_silent(back_after),
+                Action::WriteStatus { pod, status } => self.write(&pod, *status).await,
+                Action::RemovePod { pod } => self.remove(&pod).await,
+                Action::ReportEvent { pod, pod_event } => self.write_event(&pod, &pod_event).await,
+                Action::MakeSilent { back_after } => self.make_silent(back_after),
             }
         }
         busy
@@ -153,8 +153,8 @@ pub(crate) fn event_on(
 ) -> Event {
     let meta = &pod.metadata;
     // Other recorders make the name unique by the time alone; in virtual time many events have the same time.
-    let told = now.as_nanosecond().to_be_bytes().into_iter().chain(reason.bytes()).chain(message.bytes());
-    let unique = digest(told.chain(component.bytes()).chain(field_path.iter().flat_map(|it| it.bytes())));
+    let content = now.as_nanosecond().to_be_bytes().into_iter().chain(reason.bytes()).chain(message.bytes());
+    let unique = digest(content.chain(component.bytes()).chain(field_path.iter().flat_map(|it| it.bytes())));
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{}.{unique:016x}", name(pod))),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{follow::Change, kubelet::is_terminal, quantity::Resources, schedule};
+use crate::{list_watch::Change, kubelet::is_terminal, quantity::Resources, schedule};
 
 type Key = (String, String);
 
@@ -23,7 +23,7 @@ pub(crate) struct ClusterState {
 #[derive(Default)]
 struct Known {
     pods: BTreeMap<Key, Arc<Pod>>,
-    of_node: BTreeMap<String, BTreeSet<Key>>,
+    by_node: BTreeMap<String, BTreeSet<Key>>,
     waiting: BTreeSet<Key>,
     nodes: BTreeMap<String, Arc<Node>>,
     silent: BTreeSet<String>,
@@ -47,26 +47,26 @@ impl ClusterState {
 
     pub(crate) fn on_pods_changed(&self, change: Change<Pod>) {
         let mut known = self.known.lock();
-        let touched = match change {
+        let changed = match change {
             Change::All(pods) => {
-                let before = std::mem::take(&mut known.of_node).into_keys();
-                let mut touched: BTreeSet<String> = before.collect();
+                let before = std::mem::take(&mut known.by_node).into_keys();
+                let mut changed: BTreeSet<String> = before.collect();
                 known.pods.clear();
                 known.waiting.clear();
                 known.pods_listed = true;
                 for pod in pods {
-                    touched.extend(known.put(pod));
+                    changed.extend(known.put(pod));
                 }
-                touched
+                changed
             }
             Change::Put(pod) => known.put(pod),
             Change::Gone(pod) => known.remove(&key(&pod)).into_iter().collect(),
         };
         drop(known);
-        for node in touched {
-            self.wake(&node);
+        for node in changed {
+            self.notify(&node);
         }
-        wake(&self.scheduler);
+        notify(&self.scheduler);
     }
 
     pub(crate) fn on_nodes_changed(&self, change: Change<Node>) {
@@ -81,18 +81,18 @@ impl ClusterState {
             Change::Gone(node) => drop(known.nodes.remove(&name(&node))),
         }
         drop(known);
-        wake(&self.scheduler);
+        notify(&self.scheduler);
     }
 
     /// The pods of a node, in order.
     pub(crate) fn pods_of(&self, node: &str) -> Vec<Arc<Pod>> {
         let known = self.known.lock();
-        let keys = known.of_node.get(node).into_iter().flatten();
+        let keys = known.by_node.get(node).into_iter().flatten();
         keys.filter_map(|it| known.pods.get(it).cloned()).collect()
     }
 
     /// True once the pods were listed.
-    pub(crate) fn knows_pods(&self) -> bool {
+    pub(crate) fn has_listed_pods(&self) -> bool {
         self.known.lock().pods_listed
     }
 
@@ -122,7 +122,7 @@ impl ClusterState {
             }
         };
         for node in self.nodes.keys() {
-            known.of_node.get(node).into_iter().flatten().for_each(|it| count(node, it));
+            known.by_node.get(node).into_iter().flatten().for_each(|it| count(node, it));
         }
         bound.values().for_each(|(key, node)| count(node, key));
         Some(SchedulingInput { waiting, nodes, used })
@@ -141,7 +141,7 @@ impl ClusterState {
             known.silent.remove(node);
         }
         drop(known);
-        self.wake(node);
+        self.notify(node);
         self.nodes.contains_key(node)
     }
 
@@ -158,9 +158,9 @@ impl ClusterState {
         self.scheduler.subscribe()
     }
 
-    fn wake(&self, node: &str) {
+    fn notify(&self, node: &str) {
         if let Some(sender) = self.nodes.get(node) {
-            wake(sender);
+            notify(sender);
         }
     }
 }
@@ -169,15 +169,15 @@ impl Known {
     /// Returns the nodes that the change concerns.
     fn put(&mut self, pod: Pod) -> BTreeSet<String> {
         let key = key(&pod);
-        let mut touched: BTreeSet<String> = self.remove(&key).into_iter().collect();
+        let mut changed: BTreeSet<String> = self.remove(&key).into_iter().collect();
         if let Some(node) = node_of(&pod) {
-            self.of_node.entry(node.to_owned()).or_default().insert(key.clone());
-            touched.insert(node.to_owned());
+            self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
+            changed.insert(node.to_owned());
         } else if schedule::is_waiting(&pod) {
             self.waiting.insert(key.clone());
         }
         self.pods.insert(key, Arc::new(pod));
-        touched
+        changed
     }
 
     /// Returns the node that the pod was on.
@@ -185,7 +185,7 @@ impl Known {
         let gone = self.pods.remove(key)?;
         self.waiting.remove(key);
         let node = node_of(&gone)?;
-        if let Some(keys) = self.of_node.get_mut(node) {
+        if let Some(keys) = self.by_node.get_mut(node) {
             keys.remove(key);
         }
         Some(node.to_owned())
@@ -201,6 +201,6 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-fn wake(sender: &watch::Sender<u64>) {
+fn notify(sender: &watch::Sender<u64>) {
     sender.send_modify(|it| *it = it.wrapping_add(1));
 }

@@ -17,7 +17,7 @@ use crate::{
     agent::Agent,
     calls::with_time_limit,
     cluster_state::ClusterState,
-    follow::follow,
+    list_watch::list_and_watch,
     heartbeat::{Heartbeat, LEASES},
     kubelet::Kubelet,
     node::{NodeSpec, host_ip, pod_network},
@@ -85,9 +85,9 @@ impl Fleet {
         let (counter, registered) = watch::channel(0);
         let mut tasks = Vec::new();
         let (known, pods) = (state.clone(), Api::<Pod>::all(client.clone()));
-        tasks.push(spawner.spawn("fake-nodes-pods", follow(pods, move |it| known.on_pods_changed(it))));
+        tasks.push(spawner.spawn("fake-nodes-pods", list_and_watch(pods, move |it| known.on_pods_changed(it))));
         let (known, all) = (state.clone(), Api::<Node>::all(client.clone()));
-        tasks.push(spawner.spawn("fake-nodes-nodes", follow(all, move |it| known.on_nodes_changed(it))));
+        tasks.push(spawner.spawn("fake-nodes-nodes", list_and_watch(all, move |it| known.on_nodes_changed(it))));
         for (number, spec) in nodes.into_iter().enumerate() {
             let agent = Agent {
                 node: spec.name.clone(),
@@ -141,7 +141,7 @@ impl Fleet {
 
     /// Makes the node silent: it renews nothing, observes nothing and writes nothing, while its containers continue.
     /// Returns false when there is no such node.
-    pub fn lose(&self, node: &str) -> bool {
+    pub fn make_silent(&self, node: &str) -> bool {
         self.state.set_silent(node, true)
     }
 

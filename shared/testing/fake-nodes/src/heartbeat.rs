@@ -22,7 +22,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// The interval at which a kubelet writes an unchanged status.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 /// The delay after a failure.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The namespace of node Leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
 
@@ -53,12 +53,12 @@ impl Heartbeat {
                 Ok(uid) => break uid,
                 Err(err) => {
                     tracing::warn!(%err, node = self.spec.name, "cannot register");
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         };
         let mut reported = Reported { uid, lease: None, status: self.clock.now() };
-        let mut told = false;
+        let mut is_counted = false;
         // A random first delay, so that the nodes of a fleet do not all write at the same time.
         let mut rng = fastrand::Rng::with_seed(self.seed ^ self.number as u64);
         let mut pause = RENEW_EVERY.mul_f64(rng.f64());
@@ -71,16 +71,16 @@ impl Heartbeat {
                 }
                 continue;
             }
-            let beat = self.beat(&mut reported, was_silent).await;
-            match &beat {
-                Ok(()) if !told => {
-                    told = true;
+            let heartbeat = self.send_heartbeat(&mut reported, was_silent).await;
+            match &heartbeat {
+                Ok(()) if !is_counted => {
+                    is_counted = true;
                     self.registered.send_modify(|it| *it += 1);
                 }
                 Ok(()) => was_silent = false,
                 Err(err) => tracing::warn!(%err, node = self.spec.name, "a heartbeat failed"),
             }
-            let wait = if beat.is_ok() { std::mem::replace(&mut pause, RENEW_EVERY) } else { AGAIN };
+            let wait = if heartbeat.is_ok() { std::mem::replace(&mut pause, RENEW_EVERY) } else { RETRY_INTERVAL };
             self.wait(wait, &mut changes).await;
         }
     }
@@ -124,7 +124,7 @@ impl Heartbeat {
         Ok(uid)
     }
 
-    async fn beat(&self, reported: &mut Reported, back: bool) -> Result<(), CallError> {
+    async fn send_heartbeat(&self, reported: &mut Reported, back: bool) -> Result<(), CallError> {
         reported.lease = Some(self.renew(reported).await?);
         let due = reported.status + STATUS_EVERY <= self.clock.now();
         if due || back || !self.is_observed_ready() {

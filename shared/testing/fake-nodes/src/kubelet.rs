@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The delay before a failed call is repeated.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pods of a node, by uid: a successor of the same name inherits nothing.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub(crate) struct Kubelet {
     host: String,
     /// See [`crate::Options::unscripted`].
     unscripted: Option<Duration>,
-    pods: BTreeMap<String, Held>,
+    pods: BTreeMap<String, KubeletPod>,
     /// Pods that had ended before the fleet started, once they are being deleted.
-    ended: BTreeMap<String, Leaving>,
-    taken: BTreeSet<u8>,
+    ended: BTreeMap<String, Removal>,
+    used_numbers: BTreeSet<u8>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct KubeletPod {
     /// `None` if the script is invalid.
     sandbox: Option<Sandbox>,
     script: Script,
@@ -44,14 +44,14 @@ struct Held {
     /// Versions of the pod that need no write: the one that the last write was based on, those that our writes created,
     /// and the one whose status was found to be equal to ours.
     settled: Vec<Option<String>>,
-    leaving: Leaving,
+    removal: Removal,
     /// Its script has made the node silent already.
     lost: bool,
 }
 
 /// The state of the removal of a pod from the server.
 #[derive(Debug, Default)]
-struct Leaving {
+struct Removal {
     /// The next attempt is not before this time.
     again: Option<Timestamp>,
     /// The server has accepted the delete.
@@ -60,74 +60,74 @@ struct Leaving {
 
 /// A call to make.
 #[derive(Debug, Clone)]
-pub(crate) enum Todo {
-    Write { pod: Arc<Pod>, status: Box<PodStatus> },
-    Remove { pod: Arc<Pod> },
-    Tell { pod: Arc<Pod>, pod_event: PodEvent },
+pub(crate) enum Action {
+    WriteStatus { pod: Arc<Pod>, status: Box<PodStatus> },
+    RemovePod { pod: Arc<Pod> },
+    ReportEvent { pod: Arc<Pod>, pod_event: PodEvent },
     MakeSilent { back_after: Option<Duration> },
 }
 
 impl Kubelet {
     pub(crate) fn new(network: String, host: String, unscripted: Option<Duration>) -> Self {
-        Self { network, host, unscripted, pods: BTreeMap::new(), ended: BTreeMap::new(), taken: BTreeSet::new() }
+        Self { network, host, unscripted, pods: BTreeMap::new(), ended: BTreeMap::new(), used_numbers: BTreeSet::new() }
     }
 
     /// Returns what must be done now, for the present pods of the node.
-    pub(crate) fn decide(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Vec<Todo> {
-        let there: BTreeSet<&str> = pods.iter().map(|it| uid(it)).collect();
+    pub(crate) fn decide(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
+        let present: BTreeSet<&str> = pods.iter().map(|it| uid(it)).collect();
         // A pod that no longer exists was deleted without grace: its containers are killed, and nothing is written.
-        let gone: Vec<String> = self.pods.keys().filter(|it| !there.contains(it.as_str())).cloned().collect();
-        for held in gone.iter().filter_map(|it| self.pods.remove(it)) {
-            self.taken.remove(&held.number);
+        let gone: Vec<String> = self.pods.keys().filter(|it| !present.contains(it.as_str())).cloned().collect();
+        for known in gone.iter().filter_map(|it| self.pods.remove(it)) {
+            self.used_numbers.remove(&known.number);
         }
-        self.ended.retain(|it, _| there.contains(it.as_str()));
-        let mut todo = Vec::new();
+        self.ended.retain(|it, _| present.contains(it.as_str()));
+        let mut actions = Vec::new();
         for pod in pods {
             self.add(pod, now);
             match self.pods.get_mut(uid(pod)) {
-                Some(held) => held.decide(pod, now, &mut todo),
+                Some(known) => known.decide(pod, now, &mut actions),
                 // It had ended before the fleet started.
-                None if must_go(pod) => {
-                    let leaving = self.ended.entry(uid(pod).to_owned()).or_default();
-                    todo.extend(leaving.decide(pod, now));
+                None if must_be_removed(pod) => {
+                    let removal = self.ended.entry(uid(pod).to_owned()).or_default();
+                    actions.extend(removal.decide(pod, now));
                 }
                 None => {}
             }
         }
-        todo
+        actions
     }
 
     /// When something is due even without a change of the pods.
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let held = self.pods.values().filter_map(|it| it.next_deadline(now));
-        held.chain(self.ended.values().filter_map(|it| it.next_deadline(now))).min()
+        let known = self.pods.values().filter_map(|it| it.next_deadline(now));
+        known.chain(self.ended.values().filter_map(|it| it.next_deadline(now))).min()
     }
 
     /// The server has stored this status, as this version of the pod.
     pub(crate) fn on_written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
-        if let Some(held) = self.pods.get_mut(uid(pod)) {
-            held.written = Some(status);
-            held.settled.extend([pod.metadata.resource_version.clone(), version]);
+        if let Some(known) = self.pods.get_mut(uid(pod)) {
+            known.written = Some(status);
+            known.settled.extend([pod.metadata.resource_version.clone(), version]);
         }
     }
 
     /// The server has accepted the delete. The pod may still have finalizers.
     pub(crate) fn on_removed(&mut self, pod: &Pod) {
-        if let Some(leaving) = self.leaving(pod) {
-            leaving.removed = true;
+        if let Some(removal) = self.removal(pod) {
+            removal.removed = true;
         }
     }
 
     /// The server refused a call.
     pub(crate) fn on_refused(&mut self, pod: &Pod, now: Timestamp) {
-        if let Some(leaving) = self.leaving(pod) {
-            leaving.again = now.checked_add(AGAIN).ok();
+        if let Some(removal) = self.removal(pod) {
+            removal.again = now.checked_add(RETRY_INTERVAL).ok();
         }
     }
 
-    fn leaving(&mut self, pod: &Pod) -> Option<&mut Leaving> {
+    fn removal(&mut self, pod: &Pod) -> Option<&mut Removal> {
         let uid = uid(pod);
-        self.pods.get_mut(uid).map(|it| &mut it.leaving).or_else(|| self.ended.get_mut(uid))
+        self.pods.get_mut(uid).map(|it| &mut it.removal).or_else(|| self.ended.get_mut(uid))
     }
 
     /// Adds a pod that is seen for the first time, unless it has ended already.
@@ -136,61 +136,61 @@ impl Kubelet {
             return;
         }
         // When all numbers are used, the remaining pods share the last one: no test connects to them.
-        let number = (2..=254).find(|it| !self.taken.contains(it)).unwrap_or(255);
-        self.taken.insert(number);
+        let number = (2..=254).find(|it| !self.used_numbers.contains(it)).unwrap_or(255);
+        self.used_numbers.insert(number);
         let addresses = Addresses { host: self.host.clone(), pod: format!("{}.{number}", self.network) };
-        let known = pod.status.as_ref().is_some_and(|it| it.start_time.is_some());
+        let has_started = pod.status.as_ref().is_some_and(|it| it.start_time.is_some());
         let script = Script::of_pod(pod, self.unscripted);
         let written = script.as_ref().err().map(|error| status::rejected(pod, "BadScript", &error.to_string(), now));
         let sandbox = script.as_ref().ok().map(|script| {
-            if known { Sandbox::recovered(pod, script.clone(), now) } else { Sandbox::new(pod, script.clone(), now) }
+            if has_started { Sandbox::recovered(pod, script.clone(), now) } else { Sandbox::new(pod, script.clone(), now) }
         });
-        let held = Held {
+        let known = KubeletPod {
             sandbox,
             script: script.unwrap_or_default(),
             addresses,
             number,
             written,
             settled: Vec::new(),
-            leaving: Leaving::default(),
-            lost: known,
+            removal: Removal::default(),
+            lost: has_started,
         };
-        self.pods.insert(uid(pod).to_owned(), held);
+        self.pods.insert(uid(pod).to_owned(), known);
     }
 }
 
-impl Held {
-    fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp, todo: &mut Vec<Todo>) {
+impl KubeletPod {
+    fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp, actions: &mut Vec<Action>) {
         self.observe_version(pod);
         let Some(sandbox) = &mut self.sandbox else {
-            if is_terminal(pod) && must_go(pod) {
-                todo.extend(self.leaving.decide(pod, now));
+            if is_terminal(pod) && must_be_removed(pod) {
+                actions.extend(self.removal.decide(pod, now));
             } else if !is_terminal(pod)
-                && self.leaving.is_due(now)
+                && self.removal.is_due(now)
                 && !self.is_settled(pod)
                 && let Some(status) = self.written.clone()
             {
-                todo.push(Todo::Write { pod: pod.clone(), status: Box::new(status) });
+                actions.push(Action::WriteStatus { pod: pod.clone(), status: Box::new(status) });
             }
             return;
         };
         sandbox.observe(pod, now);
-        let told = std::mem::take(&mut sandbox.events_to_report);
-        todo.extend(told.into_iter().map(|pod_event| Todo::Tell { pod: pod.clone(), pod_event }));
+        let events = std::mem::take(&mut sandbox.events_to_report);
+        actions.extend(events.into_iter().map(|pod_event| Action::ReportEvent { pod: pod.clone(), pod_event }));
         let before = self.written.as_ref().or(pod.status.as_ref());
         let status = status::status(pod, sandbox, &self.addresses, before, now);
-        let over = sandbox.is_over();
+        let is_over = sandbox.is_over();
         if !self.lost && self.silent_from().is_some_and(|it| it <= now) {
             self.lost = true;
-            todo.push(Todo::MakeSilent { back_after: self.script.node_back_after });
+            actions.push(Action::MakeSilent { back_after: self.script.node_back_after });
         }
-        if !self.leaving.is_due(now) {
+        if !self.removal.is_due(now) {
             return;
         }
         if self.written.as_ref() != Some(&status) || self.is_contradicted(pod, &status) {
-            todo.push(Todo::Write { pod: pod.clone(), status: Box::new(status) });
-        } else if over && must_go(pod) {
-            todo.extend(self.leaving.decide(pod, now));
+            actions.push(Action::WriteStatus { pod: pod.clone(), status: Box::new(status) });
+        } else if is_over && must_be_removed(pod) {
+            actions.extend(self.removal.decide(pod, now));
         }
     }
 
@@ -212,11 +212,11 @@ impl Held {
         if self.is_settled(pod) || is_terminal(pod) {
             return false;
         }
-        let says = pod.status.as_ref().is_some_and(|it| status::contains_all(it, ours));
-        if says {
+        let is_equal = pod.status.as_ref().is_some_and(|it| status::contains_all(it, ours));
+        if is_equal {
             self.settled = vec![pod.metadata.resource_version.clone()];
         }
-        !says
+        !is_equal
     }
 
     fn silent_from(&self) -> Option<Timestamp> {
@@ -225,16 +225,16 @@ impl Held {
 
     fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let silence = self.silent_from().filter(|_| !self.lost);
-        let again = self.leaving.next_deadline(now);
+        let again = self.removal.next_deadline(now);
         let changes = self.sandbox.as_ref().and_then(|it| it.next_deadline(now));
         [silence, again, changes].into_iter().flatten().min()
     }
 }
 
-impl Leaving {
+impl Removal {
     /// Sends the delete to the server once.
-    fn decide(&self, pod: &Arc<Pod>, now: Timestamp) -> Option<Todo> {
-        (self.is_due(now) && !self.removed).then(|| Todo::Remove { pod: pod.clone() })
+    fn decide(&self, pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
+        (self.is_due(now) && !self.removed).then(|| Action::RemovePod { pod: pod.clone() })
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -256,7 +256,7 @@ pub(crate) fn is_terminal(pod: &Pod) -> bool {
 }
 
 /// True when the pod is deleted with grace, so that the kubelet must remove it.
-fn must_go(pod: &Pod) -> bool {
+fn must_be_removed(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds != Some(0)
 }
 

@@ -22,7 +22,7 @@ mod schedule;
 
 mod calls;
 mod cluster_state;
-mod follow;
+mod list_watch;
 
 mod agent;
 mod fleet;
@@ -31,7 +31,7 @@ mod scheduler;
 
 pub use calls::in_memory;
 pub use fleet::{Environment, Fleet, Options};
-pub use follow::{Change, follow};
+pub use list_watch::{Change, list_and_watch};
 pub use node::NodeSpec;
 pub use quantity::Resources;
 pub use script::{Behaviour, PREFIX, Script, ScriptError};

@@ -184,13 +184,13 @@ pub(crate) fn pod_network(number: usize) -> String {
 }
 
 fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
-    let told = [
+    let states = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ];
-    let conditions = told.map(|(name, status, reason, message)| {
+    let conditions = states.map(|(name, status, reason, message)| {
         let known = before.iter().flat_map(|it| it.conditions.iter().flatten());
         let same = known.into_iter().find(|it| it.type_ == name && it.status == status);
         NodeCondition {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_stays_keeps_its_time_and_one_that_changed_does_not() {
+    fn unchanged_condition_keeps_its_time_and_changed_one_does_not() {
         let node = NodeSpec::new("a");
         let mut before = node.status(0, 1, None, at(0));
         before.conditions.as_mut().unwrap()[3].status = "Unknown".to_owned();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_offers_less_than_it_has_and_equal_seeds_give_equal_nodes() {
+    fn allocatable_is_less_than_capacity_and_equal_seeds_give_equal_nodes() {
         let node = NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute").object(3, 7, at(0));
         let status = node.status.clone().unwrap();
         assert_eq!(status.capacity.unwrap()["memory"].0, "16777216Ki");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_there_keeps_what_makes_it_that_lease() {
+    fn renewed_lease_keeps_its_identity() {
         let held = Lease {
             metadata: ObjectMeta { resource_version: Some("7".to_owned()), ..ObjectMeta::default() },
             ..Lease::default()

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_needs_its_containers_together_or_its_hungriest_init_container() {
+    fn pod_needs_sum_of_containers_or_largest_init_container() {
         let container =
             |cpu: &str| json!({ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": "1Ki" } } });
         let sidecar = |cpu: &str| {

@@ -52,7 +52,7 @@ pub(crate) struct Container {
     pub(crate) last: Option<Exit>,
     pub(crate) restarts: u32,
     /// How many times in a row it had to back off.
-    waits: u32,
+    backoffs: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,13 +82,13 @@ pub(crate) struct Exit {
 /// All containers that still run are being stopped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ending {
-    pub(crate) why: Why,
+    pub(crate) reason: EndReason,
     since: Timestamp,
     kill: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum EndReason {
     /// Nothing is left to do; sidecars are stopped.
     Finished,
     Deadline,
@@ -135,7 +135,7 @@ impl Sandbox {
             state: State::Idle,
             last: None,
             restarts: 0,
-            waits: 0,
+            backoffs: 0,
         });
         let policy = match spec.and_then(|it| it.restart_policy.as_deref()) {
             Some("Never") => Policy::Never,
@@ -166,7 +166,7 @@ impl Sandbox {
             }
         }
         if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) || sandbox.is_done() {
-            sandbox.end(now, Why::Finished, Duration::ZERO);
+            sandbox.end(now, EndReason::Finished, Duration::ZERO);
         } else if sandbox.may_start_next() {
             sandbox.begin_next(now);
         }
@@ -181,7 +181,7 @@ impl Sandbox {
         self.advance(now);
         if pod.metadata.deletion_timestamp.is_some() {
             let grace = pod.metadata.deletion_grace_period_seconds.map_or(self.grace, seconds);
-            self.end(now, Why::Deleted, grace);
+            self.end(now, EndReason::Deleted, grace);
             self.advance(now);
         }
     }
@@ -194,7 +194,7 @@ impl Sandbox {
                 Due::Exit(index, code) => self.exit(index, code, at),
                 Due::Deadline => {
                     self.events_to_report.push(PodEvent::DeadlineExceeded);
-                    self.end(at, Why::Deadline, self.grace);
+                    self.end(at, EndReason::Deadline, self.grace);
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Sandbox {
         let mains = || self.containers.iter().filter(|it| it.role == Role::Main);
         if self.is_over() {
             let well = mains().all(|it| matches!(it.state, State::Ended(exit) if exit.code == 0));
-            let late = self.ending.is_some_and(|it| it.why == Why::Deadline);
+            let late = self.ending.is_some_and(|it| it.reason == EndReason::Deadline);
             return if well && !late { "Succeeded" } else { "Failed" };
         }
         let never_ran = |it: &Container| match it.state {
@@ -252,12 +252,12 @@ impl Sandbox {
     fn exit_of(&self, container: &Container, since: Timestamp) -> Option<(Timestamp, i32)> {
         let Behaviour { run_for, exit_code, crashes, stop_after, .. } = container.behaviour;
         let code = if container.restarts < crashes { 1 } else { exit_code };
-        let itself = run_for.and_then(|it| since.checked_add(it).ok()).map(|at| (at, code));
-        let asked = self.ending.map(|ending| {
-            let heeds = stop_after.and_then(|it| ending.since.checked_add(it).ok()).filter(|it| *it < ending.kill);
-            heeds.map_or((ending.kill, SIGKILL), |at| (at, SIGTERM))
+        let own_end = run_for.and_then(|it| since.checked_add(it).ok()).map(|at| (at, code));
+        let stopped = self.ending.map(|ending| {
+            let graceful = stop_after.and_then(|it| ending.since.checked_add(it).ok()).filter(|it| *it < ending.kill);
+            graceful.map_or((ending.kill, SIGKILL), |at| (at, SIGTERM))
         });
-        itself.into_iter().chain(asked).min_by_key(|(at, _)| *at)
+        own_end.into_iter().chain(stopped).min_by_key(|(at, _)| *at)
     }
 
     fn start(&mut self, index: usize, at: Timestamp) {
@@ -267,9 +267,9 @@ impl Sandbox {
         if !first {
             container.restarts += 1;
         }
-        let opens_the_way = first && container.role == Role::Sidecar;
+        let starts_next = first && container.role == Role::Sidecar;
         self.events_to_report.push(PodEvent::Started { container: container.name.clone() });
-        if opens_the_way {
+        if starts_next {
             self.begin_next(at);
         }
     }
@@ -284,14 +284,14 @@ impl Sandbox {
             return;
         }
         if self.policy.is_restarted(container.role, code) {
-            let wait = container.wait(exit, self.script.backoff);
+            let wait = container.begin_backoff(exit, self.script.backoff);
             if wait.is_some() {
                 self.events_to_report.push(PodEvent::BackOff { container: container.name.clone() });
             }
         } else if container.role == Role::Init && code == 0 {
             self.begin_next(at);
         } else if self.is_done() {
-            self.end(at, Why::Finished, self.grace);
+            self.end(at, EndReason::Finished, self.grace);
         }
     }
 
@@ -326,14 +326,14 @@ impl Sandbox {
     }
 
     /// Stops what runs. When called again, the earlier end counts.
-    fn end(&mut self, at: Timestamp, why: Why, grace: Duration) {
+    fn end(&mut self, at: Timestamp, reason: EndReason, grace: Duration) {
         let kill = at.checked_add(grace).unwrap_or(at);
         if let Some(ending) = &mut self.ending {
             ending.kill = ending.kill.min(kill);
             return;
         }
         let initialized = self.is_initialized();
-        self.ending = Some(Ending { why, since: at, kill });
+        self.ending = Some(Ending { reason, since: at, kill });
         for container in &mut self.containers {
             if container.is_running() {
                 self.events_to_report.push(PodEvent::Killing { container: container.name.clone() });
@@ -381,13 +381,13 @@ impl Container {
     }
 
     /// The first restart is immediate, as in the kubelet. Returns the back-off of each later one.
-    fn wait(&mut self, exit: Exit, first: Duration) -> Option<Duration> {
+    fn begin_backoff(&mut self, exit: Exit, first: Duration) -> Option<Duration> {
         if run_time(exit) >= BACKOFF_RESET {
-            self.waits = 0;
+            self.backoffs = 0;
         }
         let doubled = |times: u32| first.saturating_mul(2_u32.saturating_pow(times)).clamp(MIN_BACKOFF, MAX_BACKOFF);
-        let backoff = self.waits.checked_sub(1).map(doubled);
-        self.waits += 1;
+        let backoff = self.backoffs.checked_sub(1).map(doubled);
+        self.backoffs += 1;
         self.last = Some(exit);
         let until = exit.finished.checked_add(backoff.unwrap_or_default()).unwrap_or(exit.finished);
         self.state = State::Waiting { until, backoff };
@@ -396,7 +396,7 @@ impl Container {
 
     fn recover(&mut self, known: &ContainerStatus, policy: Policy, backoff: Duration, now: Timestamp) {
         self.restarts = known.restart_count.try_into().unwrap_or(0);
-        self.waits = self.restarts;
+        self.backoffs = self.restarts;
         let terminated = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
             let it = state.as_ref()?.terminated.as_ref()?;
             let time =
@@ -408,7 +408,7 @@ impl Container {
         let running = known.state.as_ref().and_then(|it| it.running.as_ref());
         if let Some(exit) = terminated(&known.state) {
             if policy.is_restarted(self.role, exit.code) {
-                self.wait(exit, backoff);
+                self.begin_backoff(exit, backoff);
             } else {
                 self.state = State::Ended(exit);
             }
@@ -416,7 +416,7 @@ impl Container {
             self.state = State::Running { since: running.started_at.as_ref().map_or(now, |it| it.0) };
         } else if let Some(exit) = self.last {
             // It waits for its restart. A container that never ran is created later.
-            self.wait(exit, backoff);
+            self.begin_backoff(exit, backoff);
         }
     }
 }

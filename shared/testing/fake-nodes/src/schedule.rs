@@ -76,8 +76,8 @@ fn explain(nodes: usize, reasons: &BTreeMap<String, u32>) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".to_owned();
     }
-    let told: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    format!("0/{nodes} nodes are available: {}.", told.join(", "))
+    let refused: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    format!("0/{nodes} nodes are available: {}.", refused.join(", "))
 }
 
 /// Why a node does not fit a pod; empty if it fits.
@@ -97,7 +97,7 @@ fn refusals(pod: &Pod, node: &Node, taken: Resources) -> Vec<String> {
         let value = taint.value.as_deref().unwrap_or_default();
         return vec![format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)];
     }
-    if !selected(spec, node) {
+    if !matches_node_selector(spec, node) {
         return vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
     }
     let status = node.status.as_ref();
@@ -136,27 +136,27 @@ fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     })
 }
 
-fn selected(spec: &PodSpec, node: &Node) -> bool {
+fn matches_node_selector(spec: &PodSpec, node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let by_label = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|it| it.node_affinity.as_ref());
     let required = affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-    by_label && required.is_none_or(|it| any_term(it, node, &labels))
+    by_label && required.is_none_or(|it| matches_any_term(it, node, &labels))
 }
 
-fn any_term(selector: &NodeSelector, node: &Node, labels: &BTreeMap<String, String>) -> bool {
+fn matches_any_term(selector: &NodeSelector, node: &Node, labels: &BTreeMap<String, String>) -> bool {
     let fields = BTreeMap::from([("metadata.name".to_owned(), node.metadata.name.clone().unwrap_or_default())]);
     selector.node_selector_terms.iter().any(|NodeSelectorTerm { match_expressions, match_fields }| {
         let expressions = match_expressions.as_deref().unwrap_or_default();
         let on_fields = match_fields.as_deref().unwrap_or_default();
         // A term without requirements matches nothing.
         !(expressions.is_empty() && on_fields.is_empty())
-            && expressions.iter().all(|it| holds(it, labels))
-            && on_fields.iter().all(|it| holds(it, &fields))
+            && expressions.iter().all(|it| matches_requirement(it, labels))
+            && on_fields.iter().all(|it| matches_requirement(it, &fields))
     })
 }
 
-fn holds(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+fn matches_requirement(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let value = labels.get(&requirement.key);
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_among = value.is_some_and(|it| values.contains(it));

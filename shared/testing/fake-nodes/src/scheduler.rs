@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The delay after a failed call.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Binds the pods that name one of its schedulers.
 pub(crate) struct Scheduler {
@@ -38,10 +38,10 @@ impl Scheduler {
         loop {
             changes.borrow_and_update();
             let done = self.run_due().await;
-            let again = async { if done { std::future::pending().await } else { tokio::time::sleep(AGAIN).await } };
+            let again = async { if done { std::future::pending().await } else { tokio::time::sleep(RETRY_INTERVAL).await } };
             tokio::select! {
                 biased;
-                heard = changes.changed() => if heard.is_err() { return },
+                changed = changes.changed() => if changed.is_err() { return },
                 () = again => {}
             }
         }

@@ -73,14 +73,14 @@ pub(crate) enum Role {
 
 /// An invalid line of a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{PREFIX}{key}: {value:?} {wrong}")]
+#[error("{PREFIX}{key}: {value:?} {problem}")]
 pub struct ScriptError {
     /// The key without the prefix.
     pub key: String,
     /// The value.
     pub value: String,
     /// What is wrong with it.
-    pub wrong: &'static str,
+    pub problem: &'static str,
 }
 
 /// Lines as written; what is missing is `None`.
@@ -118,7 +118,7 @@ impl Script {
         let labels = pod.labels.iter().flatten();
         for (key, value) in labels.chain(pod.annotations.iter().flatten()) {
             if let Some(key) = key.strip_prefix(PREFIX) {
-                let error = |wrong| ScriptError { key: key.to_owned(), value: value.clone(), wrong };
+                let error = |problem| ScriptError { key: key.to_owned(), value: value.clone(), problem };
                 script.read(key, value).map_err(error)?;
             }
         }
@@ -149,8 +149,8 @@ impl Script {
         match key {
             "run-for" => lines.run_for = Some(duration(value)?),
             "ready-after" => lines.ready_after = Some(duration(value)?),
-            "exit-code" => lines.exit_code = Some(value.parse().map_err(|_| "is no exit code")?),
-            "crashes" => lines.crashes = Some(value.parse().map_err(|_| "is no number")?),
+            "exit-code" => lines.exit_code = Some(value.parse().map_err(|_| "is not an exit code")?),
+            "crashes" => lines.crashes = Some(value.parse().map_err(|_| "is not a number")?),
             "hang" => lines.hang = value.parse().map_err(|_| "is neither true nor false")?,
             "stop-after" => lines.stop_after = Some(duration(value)?),
             "failing-indexes" => self.failing_indexes = numbers(value)?,
@@ -158,7 +158,7 @@ impl Script {
             "backoff" => self.backoff = duration(value)?,
             "node-lost-after" => self.node_lost_after = Some(duration(value)?),
             "node-back-after" => self.node_back_after = Some(duration(value)?),
-            _ => return Err("has a key that no script knows"),
+            _ => return Err("has an unknown key"),
         }
         Ok(())
     }
@@ -172,12 +172,12 @@ impl Script {
         let exit_code = own.exit_code.or(common.exit_code);
         let hangs = own.hang || common.hang;
         let ends = crashes.is_some() || exit_code.is_some();
-        let unless_said = match role {
+        let default = match role {
             Role::Init => Some(Duration::ZERO),
             Role::Main | Role::Sidecar => ends.then_some(SHORT),
         };
         Behaviour {
-            run_for: own.run_for.or(common.run_for).or(unless_said).filter(|_| !hangs),
+            run_for: own.run_for.or(common.run_for).or(default).filter(|_| !hangs),
             ready_after: (!hangs).then(|| own.ready_after.or(common.ready_after).unwrap_or_default()),
             exit_code: exit_code.unwrap_or(0),
             crashes: crashes.unwrap_or(0),
@@ -187,11 +187,11 @@ impl Script {
 }
 
 fn numbers(text: &str) -> Result<Vec<u32>, &'static str> {
-    text.split(',').map(|it| it.trim().parse().map_err(|_| "is no list of indexes such as 1,3")).collect()
+    text.split(',').map(|it| it.trim().parse().map_err(|_| "is not a list of indexes such as 1,3")).collect()
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    let parsed: SignedDuration = text.parse().map_err(|_| "is no duration such as 1m30s")?;
+    let parsed: SignedDuration = text.parse().map_err(|_| "is not a duration such as 1m30s")?;
     parsed.try_into().map_err(|_| "is a duration below zero")
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_does_what_its_lines_say() {
+    fn container_follows_its_script() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Role, Behaviour);
         let rows: [Row<'_>; 9] = [
             ("without a script", &[], Role::Main, FOR_EVER),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_script_ends_where_it_is_not_always_restarted() {
+    fn pod_without_script_ends_unless_always_restarted() {
         let run_for = |policy: &str, lines: &[&str], unscripted| {
             let annotations = lines.iter().map(|key| (format!("{PREFIX}{key}"), "1s".to_owned())).collect();
             let mut pod = Pod::default();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_failing_index_fails_and_no_other() {
+    fn only_pods_of_failing_indexes_fail() {
         let exit_code = |index: Option<&str>| {
             let lines = [("failing-indexes", "1, 3"), ("run-for", "1s"), ("well.exit-code", "0")];
             let lines = lines.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned()));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_line_is_named() {
+    fn invalid_line_is_named() {
         for (key, value) in [
             ("run-for", "soon"),
             ("failing-indexes", "1-3"),

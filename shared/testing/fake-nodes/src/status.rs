@@ -11,7 +11,7 @@ use k8s_openapi::{
 use serde_json::Value;
 
 use crate::{
-    sandbox::{Container, Exit, Sandbox, State, Why},
+    sandbox::{Container, Exit, Sandbox, State, EndReason},
     script::Role,
 };
 
@@ -33,13 +33,13 @@ pub(crate) fn status(
 ) -> PodStatus {
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
-    let told = |role: fn(Role) -> bool| -> Vec<ContainerStatus> {
+    let statuses = |role: fn(Role) -> bool| -> Vec<ContainerStatus> {
         let ours = sandbox.containers.iter().filter(|it| role(it.role));
         ours.map(|it| container(pod, spec, it, sandbox, now)).collect()
     };
-    let inits = told(|it| it != Role::Main);
+    let inits = statuses(|it| it != Role::Main);
     let phase = sandbox.phase();
-    let late = sandbox.is_over() && sandbox.ending.is_some_and(|it| it.why == Why::Deadline);
+    let late = sandbox.is_over() && sandbox.ending.is_some_and(|it| it.reason == EndReason::Deadline);
     let pod_ip = if spec.host_network == Some(true) { &addresses.host } else { &addresses.pod };
     PodStatus {
         observed_generation: pod.metadata.generation,
@@ -53,7 +53,7 @@ pub(crate) fn status(
         pod_ips: Some(vec![PodIP { ip: pod_ip.clone() }]),
         start_time: Some(Time(sandbox.accepted)),
         init_container_statuses: (!inits.is_empty()).then_some(inits),
-        container_statuses: Some(told(|it| it == Role::Main)),
+        container_statuses: Some(statuses(|it| it == Role::Main)),
         ..PodStatus::default()
     }
 }
@@ -84,8 +84,8 @@ pub(crate) fn contains_all(theirs: &PodStatus, ours: &PodStatus) -> bool {
 fn contains(theirs: &Value, ours: &Value) -> bool {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
-            let said = |(field, ours): (&String, &Value)| theirs.get(field).is_some_and(|it| contains(it, ours));
-            ours.iter().all(said)
+            let is_contained = |(field, ours): (&String, &Value)| theirs.get(field).is_some_and(|it| contains(it, ours));
+            ours.iter().all(is_contained)
         }
         (Value::Array(theirs), Value::Array(ours)) => {
             theirs.len() == ours.len() && theirs.iter().zip(ours).all(|(theirs, ours)| contains(theirs, ours))
@@ -102,8 +102,8 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let over = sandbox.is_over();
-    let unready = names(sandbox, |it| it.role != Role::Init && !it.is_ready(now));
-    let uninitialized = names(sandbox, |it| it.role != Role::Main && !has_initialized(it));
+    let unready = container_names(sandbox, |it| it.role != Role::Init && !it.is_ready(now));
+    let uninitialized = container_names(sandbox, |it| it.role != Role::Main && !has_initialized(it));
     let because = match phase {
         "Succeeded" => Some(("PodCompleted", String::new())),
         "Failed" => Some(("PodFailed", String::new())),
@@ -117,15 +117,15 @@ fn conditions(
         let message = format!("containers with incomplete status: [{}]", uninitialized.join(" "));
         (false, Some(("ContainersNotInitialized", message)))
     };
-    let told = [
+    let states = [
         ("PodReadyToStartContainers", !over, None),
         ("Initialized", initialized.0, initialized.1),
         ("Ready", gates.is_none(), gates),
         ("ContainersReady", because.is_none(), because),
         ("PodScheduled", true, None),
     ];
-    let conditions = told.into_iter().map(|(name, holds, because)| {
-        let status = if holds { "True" } else { "False" };
+    let conditions = states.into_iter().map(|(name, is_true, because)| {
+        let status = if is_true { "True" } else { "False" };
         let (reason, message) = because.unzip();
         PodCondition {
             type_: name.to_owned(),
@@ -151,13 +151,13 @@ fn since(before: Option<&PodStatus>, name: &str, status: &str) -> Option<Time> {
 fn missing_gates(pod: &Pod) -> Option<(&'static str, String)> {
     let gates = pod.spec.as_ref()?.readiness_gates.as_ref()?;
     let conditions = || pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let holds = |name: &str| conditions().any(|it| it.type_ == name && it.status == "True");
-    let gate = gates.iter().find(|it| !holds(&it.condition_type))?;
+    let is_true = |name: &str| conditions().any(|it| it.type_ == name && it.status == "True");
+    let gate = gates.iter().find(|it| !is_true(&it.condition_type))?;
     let name = &gate.condition_type;
     Some(("ReadinessGatesNotReady", format!("the status of pod readiness gate {name:?} is not \"True\", but False")))
 }
 
-fn names(sandbox: &Sandbox, wanted: impl Fn(&Container) -> bool) -> Vec<&str> {
+fn container_names(sandbox: &Sandbox, wanted: impl Fn(&Container) -> bool) -> Vec<&str> {
     sandbox.containers.iter().filter(|it| wanted(it)).map(|it| it.name.as_str()).collect()
 }
 

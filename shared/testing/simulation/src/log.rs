@@ -6,7 +6,7 @@ thread_local! {
 
 /// One global subscriber for all tests of a process, set before the first of them logs. A thread-local subscriber would
 /// miss lines, because a callsite caches whether any subscriber is interested in it.
-static LISTENING: Once = Once::new();
+static SUBSCRIBED: Once = Once::new();
 
 /// The lines that are logged in this thread from now on, that is, by one test. Every test that may log before such a
 /// test must call [`listen`] too.
@@ -14,7 +14,7 @@ pub struct Log(());
 
 /// Captures everything that is logged at INFO or above.
 pub fn listen() -> Log {
-    LISTENING.call_once(|| {
+    SUBSCRIBED.call_once(|| {
         let subscriber = tracing_subscriber::fmt().with_writer(|| Sink).without_time().with_ansi(false).finish();
         // If another subscriber is set already, nothing is captured, and the test that reads the lines fails.
         let _ = tracing::subscriber::set_global_default(subscriber);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_sees_its_own_lines_only() {
+    fn log_has_only_lines_of_its_own_thread() {
         let log = listen();
         let other = std::thread::spawn(|| {
             let log = listen();

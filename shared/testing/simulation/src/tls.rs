@@ -11,14 +11,14 @@ use rustls::{
 
 /// Accepts every certificate, so that a test can look at what a server presents.
 #[must_use]
-pub fn anyone() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(Anyone)
+pub fn accept_any_certificate() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(AcceptAny)
 }
 
 #[derive(Debug)]
-struct Anyone;
+struct AcceptAny;
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -30,19 +30,19 @@ fn main() -> Outcome<()> {
     // One thread, as in a simulation, so that all work is measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if matches!(&*wanted, "" | "clusters") {
-        clusters()?;
+        measure_cluster_creation()?;
     }
     if matches!(&*wanted, "" | "writes") {
-        runtime.block_on(writes(10_000))?;
+        runtime.block_on(measure_writes(10_000))?;
     }
     if matches!(&*wanted, "" | "pods") {
-        runtime.block_on(pods(100_000))?;
+        runtime.block_on(measure_pods(100_000))?;
     }
     Ok(())
 }
 
 /// Measures how long it takes to create a cluster.
-fn clusters() -> Outcome<()> {
+fn measure_cluster_creation() -> Outcome<()> {
     let clock = Clock::virtual_from(Timestamp::from_second(1_767_323_045)?);
     drop(TestCluster::new(clock.clone()));
     let start = Instant::now();
@@ -54,13 +54,13 @@ fn clusters() -> Outcome<()> {
 }
 
 /// Measures creates, status updates and deletes in equal parts, with ten watches that are read to the end.
-async fn writes(count: usize) -> Outcome<()> {
+async fn measure_writes(count: usize) -> Outcome<()> {
     let cluster = TestCluster::new(Clock::system());
     cluster.set_recording(false);
     let service = cluster.service();
     let seen = Arc::new(AtomicUsize::new(0));
     for _ in 0..WATCHERS {
-        let mut body = ask(&service, "GET", &format!("{PODS}?watch=1&resourceVersion=0"), None).await?;
+        let mut body = send(&service, "GET", &format!("{PODS}?watch=1&resourceVersion=0"), None).await?;
         let seen = seen.clone();
         tokio::spawn(async move {
             while let Some(Ok(frame)) = body.frame().await {
@@ -77,9 +77,9 @@ async fn writes(count: usize) -> Outcome<()> {
     let (start, cpu, first) = (Instant::now(), cpu_seconds(), cluster.version());
     for at in 0..count / 3 {
         let name = format!("pod-{at}");
-        ask(&service, "POST", PODS, Some(new.replace(NAME, &name))).await?;
-        ask(&service, "PUT", &format!("{PODS}/{name}/status"), Some(running.replace(NAME, &name))).await?;
-        ask(&service, "DELETE", &format!("{PODS}/{name}?gracePeriodSeconds=0"), None).await?;
+        send(&service, "POST", PODS, Some(new.replace(NAME, &name))).await?;
+        send(&service, "PUT", &format!("{PODS}/{name}/status"), Some(running.replace(NAME, &name))).await?;
+        send(&service, "DELETE", &format!("{PODS}/{name}?gracePeriodSeconds=0"), None).await?;
         tokio::task::yield_now().await;
     }
     let written = usize::try_from(cluster.version() - first)?;
@@ -96,26 +96,26 @@ async fn writes(count: usize) -> Outcome<()> {
 
 /// Measures the resident memory per pod for many pods that were created, bound and set running, and the cost of a list
 /// of all of them.
-async fn pods(count: usize) -> Outcome<()> {
+async fn measure_pods(count: usize) -> Outcome<()> {
     let cluster = TestCluster::new(Clock::system());
     cluster.set_recording(false);
     let service = cluster.service();
     let before = resident()?;
     for at in 0..count {
-        ask(&service, "POST", PODS, Some(pod(&format!("pod-{at}")).to_string())).await?;
+        send(&service, "POST", PODS, Some(pod(&format!("pod-{at}")).to_string())).await?;
     }
     let created = resident()? - before;
-    let size = ask(&service, "GET", &format!("{PODS}/pod-0"), None).await?.collect().await?.to_bytes().len();
+    let size = send(&service, "GET", &format!("{PODS}/pod-0"), None).await?.collect().await?.to_bytes().len();
     println!("{count} pods of {size} bytes: {} MiB resident, {} bytes each", created >> 20, created / count);
     for at in 0..count {
         let body = Some(json!({ "status": status() }).to_string());
-        ask(&service, "PATCH", &format!("{PODS}/pod-{at}/status"), body).await?;
+        send(&service, "PATCH", &format!("{PODS}/pod-{at}/status"), body).await?;
     }
     let updated = resident()? - before;
-    let size = ask(&service, "GET", &format!("{PODS}/pod-0"), None).await?.collect().await?.to_bytes().len();
+    let size = send(&service, "GET", &format!("{PODS}/pod-0"), None).await?.collect().await?.to_bytes().len();
     println!("each updated to {size} bytes: {} MiB resident, {} bytes each", updated >> 20, updated / count);
     let start = Instant::now();
-    let mut body = ask(&service, "GET", &format!("{PODS}?resourceVersion=0"), None).await?;
+    let mut body = send(&service, "GET", &format!("{PODS}?resourceVersion=0"), None).await?;
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         length += frame?.data_ref().map_or(0, Bytes::len);
@@ -123,12 +123,12 @@ async fn pods(count: usize) -> Outcome<()> {
     println!("a list of all, {} MiB: {:.0} ms", length >> 20, start.elapsed().as_secs_f64() * 1e3);
     let start = Instant::now();
     let path = format!("{PODS}?labelSelector=job-name%3Dreindex,pod-index%3D7");
-    let found = ask(&service, "GET", &path, None).await?.collect().await?.to_bytes().len();
+    let found = send(&service, "GET", &path, None).await?.collect().await?.to_bytes().len();
     println!("a list by label, {found} bytes: {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
 
-async fn ask(service: &Service, method: &str, path: &str, body: Option<String>) -> Outcome<ResponseBody> {
+async fn send(service: &Service, method: &str, path: &str, body: Option<String>) -> Outcome<ResponseBody> {
     let mut request = Request::builder().method(method).uri(path).header("user-agent", "load/1");
     if method == "PATCH" {
         request = request.header("content-type", "application/merge-patch+json");

@@ -20,13 +20,13 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
 pub(crate) fn create(state: &State, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     match kind.table.as_str() {
         kinds::PODS => {
-            tolerate_outages(object);
-            topology_labels(state, object);
-            priority(state, kind, object)?;
+            add_outage_tolerations(object);
+            add_topology_labels(state, object);
+            set_priority(state, kind, object)?;
         }
-        kinds::NODES => taint(object),
-        kinds::VOLUME_CLAIMS => protect(object, "kubernetes.io/pvc-protection"),
-        kinds::VOLUMES => protect(object, "kubernetes.io/pv-protection"),
+        kinds::NODES => add_not_ready_taint(object),
+        kinds::VOLUME_CLAIMS => add_finalizer(object, "kubernetes.io/pvc-protection"),
+        kinds::VOLUMES => add_finalizer(object, "kubernetes.io/pv-protection"),
         _ => {}
     }
     Ok(())
@@ -37,7 +37,7 @@ pub(crate) fn update(kind: &Kind, current: &Value, next: &mut Value) {
     if !kind.is(kinds::PODS) {
         return;
     }
-    tolerate_outages(next);
+    add_outage_tolerations(next);
     for field in ["priority", "preemptionPolicy"] {
         let old = &current["spec"][field];
         if next["spec"][field].is_null() && !old.is_null() {
@@ -47,7 +47,7 @@ pub(crate) fn update(kind: &Kind, current: &Value, next: &mut Value) {
 }
 
 /// By default a pod tolerates a node that is not ready or unreachable for five minutes (DefaultTolerationSeconds).
-fn tolerate_outages(pod: &mut Value) {
+fn add_outage_tolerations(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let covers = |it: &Value| {
             let matches = |field: &str, wanted: &str| {
@@ -65,7 +65,7 @@ fn tolerate_outages(pod: &mut Value) {
 }
 
 /// A pod that is created with a node name gets the topology labels of the node.
-fn topology_labels(state: &State, pod: &mut Value) {
+fn add_topology_labels(state: &State, pod: &mut Value) {
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     copy_topology(state, &node, pod);
 }
@@ -82,7 +82,7 @@ pub(crate) fn copy_topology(state: &State, node: &str, pod: &mut Value) {
 }
 
 /// Replaces the name of a priority class by its value.
-fn priority(state: &State, kind: &Kind, pod: &mut Value) -> Result<(), Failure> {
+fn set_priority(state: &State, kind: &Kind, pod: &mut Value) -> Result<(), Failure> {
     let refused = |pod: &Value, why: String| Err(Failure::forbidden(kind, meta::name(pod), &why));
     let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
     let class = if name.is_empty() { Ok(default_class(state)) } else { class(state, &name).ok_or(()) };
@@ -151,7 +151,7 @@ fn default_class(state: &State) -> Class {
 }
 
 /// A new node accepts no pods until a controller finds it ready.
-fn taint(node: &mut Value) {
+fn add_not_ready_taint(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let taints = meta::map(node, "spec").entry("taints").or_insert_with(|| json!([]));
     let Value::Array(taints) = taints else { return };
@@ -160,7 +160,7 @@ fn taint(node: &mut Value) {
     }
 }
 
-fn protect(object: &mut Value, finalizer: &str) {
+fn add_finalizer(object: &mut Value, finalizer: &str) {
     let mut finalizers = meta::finalizers(object);
     if !finalizers.contains(&finalizer) {
         finalizers.push(finalizer);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     crd::priority,
     kinds::{self, Kind},
     meta,
@@ -50,14 +50,14 @@ pub(crate) struct Shown {
 ///
 /// # Errors
 /// None, because the kind is always served.
-pub(crate) fn begin(state: &mut State, now: Timestamp) -> Result<(), Failure> {
+pub(crate) fn create_all(state: &mut State, now: Timestamp) -> Result<(), Failure> {
     for (group, version, group_priority, version_priority) in BUILTIN {
-        add(state, group, version, (group_priority, version_priority), "onstart", now)?;
+        put(state, group, version, (group_priority, version_priority), "onstart", now)?;
     }
     Ok(())
 }
 
-fn add(
+fn put(
     state: &mut State,
     group: &str,
     version: &str,
@@ -99,12 +99,12 @@ fn condition(status: &str, reason: &str, message: &str, now: Timestamp) -> Value
 }
 
 /// Updates the objects of a custom group to the versions that are served now.
-pub(crate) fn follow(state: &mut State, group: &str, now: Timestamp) -> Result<(), Failure> {
+pub(crate) fn update_group(state: &mut State, group: &str, now: Timestamp) -> Result<(), Failure> {
     let custom = state.tables.values().map(|it| &it.kind).filter(|it| it.custom && it.group == group);
     let served: Vec<String> = custom.flat_map(|it| it.versions.clone()).collect();
     for version in &served {
         if state.stored(kinds::API_SERVICES, &name_of(group, version)).is_none() {
-            add(state, group, version, CUSTOM, "true", now)?;
+            put(state, group, version, CUSTOM, "true", now)?;
         }
     }
     let stale: Vec<String> = objects(state)
@@ -167,7 +167,7 @@ pub(crate) fn after_write(state: &mut State, kind: &Kind, stored: &Value, now: T
 }
 
 /// All group-versions in the order of discovery: by priority of the group, then of the version.
-pub(crate) fn shown(state: &State) -> Vec<Shown> {
+pub(crate) fn served_versions(state: &State) -> Vec<Shown> {
     // The group of APIServices is served whatever objects exist.
     let own = ("apiregistration.k8s.io".to_owned(), "v1".to_owned(), 17_900, 15, true);
     let mut all = vec![own];

@@ -5,7 +5,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, admission, answer,
+    Failure, ResponseBody, admission, response,
     cluster::Shared,
     decode,
     kinds::{self, Kind},
@@ -26,7 +26,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Re
     write::check_namespace(target, &sent.object)?;
     let now = shared.clock.wall();
     shared.state.lock().act(options.dry_run, |state| bind(state, target, &sent.object, now))?;
-    Ok(answer::warn(answer::json_answer(201, &answer::created()), &sent.warnings))
+    Ok(response::warn(response::json_answer(201, &response::created()), &sent.warnings))
 }
 
 fn bind(state: &mut State, target: &Target, binding: &Value, now: Timestamp) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
-    BoxError, Failure, ResponseBody, answer,
+    BoxError, Failure, ResponseBody, response,
     discovery::Documents,
     faults::{Call, Faults, Verdict},
     observe::USER_AGENT,
@@ -86,7 +86,7 @@ async fn receive(
         return Err("connection closed before the answer by the test cluster".into());
     }
     shared.faults.on_answered(number, served.status().as_u16());
-    shared.faults.call_witness(call, served.status().as_u16());
+    shared.faults.call_response_callback(call, served.status().as_u16());
     Ok(served)
 }
 
@@ -134,9 +134,9 @@ fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
 fn canned(status: u16, headers: Vec<(&'static str, String)>, body: &Value) -> Response<ResponseBody> {
     let mut answer = match body {
         Value::String(text) => {
-            answer::respond(status, "text/plain; charset=utf-8", Bytes::from(text.clone().into_bytes()))
+            response::respond(status, "text/plain; charset=utf-8", Bytes::from(text.clone().into_bytes()))
         }
-        body => answer::json_answer(status, body),
+        body => response::json_answer(status, body),
     };
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(&value)) {

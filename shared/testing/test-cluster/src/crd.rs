@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 mod names;
 
-use self::names::Verdict;
+use self::names::NameDecision;
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     apiservice,
     delete::{self, DeleteOptions, Deleted},
     kinds::{self, Generation, Kind, Rules, StatusRule},
@@ -167,9 +167,9 @@ pub(crate) fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
     if !kind.is(kinds::CRDS) {
         return Ok(());
     }
-    settle(state, meta::name(stored), now)?;
+    update_names(state, meta::name(stored), now)?;
     let group = stored["spec"]["group"].as_str().unwrap_or_default();
-    apiservice::follow(state, group, now)
+    apiservice::update_group(state, group, now)
 }
 
 /// A changed definition may have other names and versions.
@@ -177,14 +177,14 @@ pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
     if !kind.is(kinds::CRDS) {
         return Ok(());
     }
-    settle(state, meta::name(stored), now)?;
+    update_names(state, meta::name(stored), now)?;
     let settled = state.object(kinds::CRDS, meta::name(stored));
     let Some(custom) = settled.and_then(|it| kind_of(&it)) else { return Ok(()) };
     let group = custom.group.clone();
     if let Some(table) = state.tables.get_mut(&custom.table()).filter(|it| it.kind.custom) {
         table.kind = Arc::new(custom);
     }
-    apiservice::follow(state, &group, now)
+    apiservice::update_group(state, &group, now)
 }
 
 /// Adds the storage version to `status.storedVersions`.
@@ -201,10 +201,10 @@ pub(crate) fn on_update(object: &mut Value) {
 }
 
 /// Checks the names of a definition and serves it when all are accepted. Each step is a separate write.
-fn settle(state: &mut State, key: &str, now: Timestamp) -> Result<(), Failure> {
+fn update_names(state: &mut State, key: &str, now: Timestamp) -> Result<(), Failure> {
     let Some(definition) = state.object(kinds::CRDS, key) else { return Ok(()) };
     let others = in_group(state, &definition["spec"]["group"], key);
-    let Verdict { accepted, problem } = names::judge(&definition, &others);
+    let NameDecision { accepted, problem } = names::decide(&definition, &others);
     let mut next = Value::clone(&definition);
     next["status"]["acceptedNames"] = accepted;
     let was_established = condition(&next, "Established") == "True";
@@ -295,7 +295,7 @@ pub(crate) fn delete(
     set_condition(&mut next, "Terminating", "True", "InstanceDeletionInProgress", going, now);
     state.put(kinds::CRDS, &key, next)?;
     delete::delete_instances(state, &custom.table(), now)?;
-    finish(state, &custom.table(), now)?;
+    finish_deletion(state, &custom.table(), now)?;
     Ok(Deleted::Remains(marked))
 }
 
@@ -303,23 +303,23 @@ pub(crate) fn delete(
 /// last instance.
 pub(crate) fn after_removal(state: &mut State, table: &str, last: &Value, now: Timestamp) -> Result<(), Failure> {
     if table != kinds::CRDS {
-        return finish(state, table, now);
+        return finish_deletion(state, table, now);
     }
     let custom = kind_of(last).map(|it| it.table());
     if let Some(table) = custom.filter(|it| state.tables.get(it).is_some_and(|it| it.kind.custom)) {
         state.retire_table(&table);
     }
     let group = &last["spec"]["group"];
-    apiservice::follow(state, group.as_str().unwrap_or_default(), now)?;
+    apiservice::update_group(state, group.as_str().unwrap_or_default(), now)?;
     // The names are free now.
     for other in in_group(state, group, meta::name(last)) {
-        settle(state, meta::name(&other), now)?;
+        update_names(state, meta::name(&other), now)?;
     }
-    apiservice::follow(state, group.as_str().unwrap_or_default(), now)
+    apiservice::update_group(state, group.as_str().unwrap_or_default(), now)
 }
 
 /// Removes the clean-up finalizer of a definition that is being deleted and has no instances.
-fn finish(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure> {
+fn finish_deletion(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure> {
     let Some(found) = state.tables.get(table).filter(|it| it.kind.custom && it.objects.is_empty()) else {
         return Ok(());
     };

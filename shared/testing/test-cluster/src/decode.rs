@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     kinds::Kind,
     meta,
     reader::{self, Notes, Wrong},
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_what_was_completed_gives_the_same_again() {
+    fn decoding_a_completed_object_changes_nothing() {
         let kind = kind(kinds::DEPLOYMENTS);
         let text = r#"{"metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"name":"c"}]}}}}"#;
         let mut first = read(kinds::DEPLOYMENTS, text, Strictness::Strict).unwrap().object;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     crd, json_patch,
     kinds::{self, Kind},
     meta, namespace, options,

@@ -73,7 +73,7 @@ impl TestCluster {
         let Options { seed, managed_fields, history } = options;
         let mut state = State::new(seed, history, managed_fields, clock.clone());
         // The kind is built in, so this cannot fail.
-        let _ = apiservice::begin(&mut state, clock.wall());
+        let _ = apiservice::create_all(&mut state, clock.wall());
         let state = Mutex::new(state);
         let cluster = Self {
             shared: Arc::new(Shared { state, faults: Faults::default(), documents: Documents::default(), clock }),
@@ -170,7 +170,7 @@ impl TestCluster {
         change(&mut next);
         meta::tidy(&mut next);
         let generation = &current["metadata"]["generation"];
-        if write::counts_as_generation(&kind, &current, &next) && next["metadata"]["generation"] == *generation {
+        if write::is_generation_change(&kind, &current, &next) && next["metadata"]["generation"] == *generation {
             meta::set(&mut next, "generation", generation.as_i64().unwrap_or(0).saturating_add(1));
         }
         let now = self.shared.clock.wall();
@@ -200,7 +200,7 @@ impl TestCluster {
     /// # Panics
     /// If the policy or the resource does not exist.
     #[track_caller]
-    pub fn delete_as(&self, resource: &str, namespace: &str, name: &str, policy: &str) {
+    pub fn delete_with_policy(&self, resource: &str, namespace: &str, name: &str, policy: &str) {
         assert!(matches!(policy, "Background" | "Foreground" | "Orphan"), "no policy: {policy}");
         self.delete_with(resource, namespace, name, Some(policy.to_owned()));
     }
@@ -225,7 +225,7 @@ impl TestCluster {
 
     /// True when the resource is served now. Custom resources appear and disappear with their definitions.
     #[must_use]
-    pub fn serves(&self, resource: &str) -> bool {
+    pub fn is_served(&self, resource: &str) -> bool {
         self.shared.state.lock().find(resource).is_some()
     }
 
@@ -270,10 +270,10 @@ impl TestCluster {
         self.shared.faults.set_recording(on);
     }
 
-    /// Calls `witness` for every request from now on, when its response begins. It replaces an earlier callback. It
+    /// Calls `callback` for every request from now on, when its response begins. It replaces an earlier callback. It
     /// works like an audit log, and must not call this method.
-    pub fn witness(&self, witness: impl FnMut(&Recorded) + Send + 'static) {
-        self.shared.faults.set_witness(Box::new(witness));
+    pub fn on_response(&self, callback: impl FnMut(&Recorded) + Send + 'static) {
+        self.shared.faults.set_response_callback(Box::new(callback));
     }
 
     /// Calls `judge` to decide about every request from now on. It replaces an earlier callback. It may use the
@@ -308,8 +308,8 @@ impl TestCluster {
         state.restore(&snapshot.objects, version);
     }
 
-    /// The same without these options: versions continue from that of the snapshot, and a watch sends nothing until they
-    /// pass the version that it has sent.
+    /// The same without these options: versions continue from that of the snapshot, and a watch sends nothing until
+    /// they pass the version that it has sent.
     pub fn restore_versions_too(&self, snapshot: &Snapshot) {
         self.shared.state.lock().restore(&snapshot.objects, snapshot.version);
     }
@@ -327,29 +327,29 @@ impl TestCluster {
     /// The open watches of a resource become silent: no event, no bookmark, no end. Later watches work.
     #[track_caller]
     pub fn freeze_watches(&self, resource: &str) {
-        self.afflict(resource, |it| it.frozen_below = it.next);
+        self.change_watch_faults(resource, |it| it.frozen_below = it.next);
     }
 
     /// Frozen watches continue where they stopped.
     #[track_caller]
-    pub fn thaw(&self, resource: &str) {
-        self.afflict(resource, |it| it.frozen_below = 0);
+    pub fn unfreeze_watches(&self, resource: &str) {
+        self.change_watch_faults(resource, |it| it.frozen_below = 0);
     }
 
     /// The open watches of a resource break with an error.
     #[track_caller]
     pub fn break_watches(&self, resource: &str) {
-        self.afflict(resource, |it| it.broken_below = it.next);
+        self.change_watch_faults(resource, |it| it.broken_below = it.next);
     }
 
     /// The open watches of a resource end normally, as after their timeout.
     #[track_caller]
     pub fn end_watches(&self, resource: &str) {
-        self.afflict(resource, |it| it.ended_below = it.next);
+        self.change_watch_faults(resource, |it| it.ended_below = it.next);
     }
 
     #[track_caller]
-    fn afflict(&self, resource: &str, change: impl FnOnce(&mut crate::store::WatchFaults)) {
+    fn change_watch_faults(&self, resource: &str, change: impl FnOnce(&mut crate::store::WatchFaults)) {
         let mut state = self.shared.state.lock();
         let (table, version) = (find(&state, resource).table(), state.version);
         if let Some(table) = state.tables.get_mut(&table) {
@@ -373,7 +373,7 @@ impl TestCluster {
     }
 
     /// The group works again, discovery included.
-    pub fn mend_group(&self, group: &str) {
+    pub fn restore_group(&self, group: &str) {
         self.shared.faults.change_groups(|it| {
             it.broken.remove(group);
             it.discovery.remove(group);

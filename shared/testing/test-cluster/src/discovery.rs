@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, answer,
+    Failure, ResponseBody, response,
     apiservice::{self, Shown},
     cluster::Shared,
     faults::{DiscoveryFault, Groups},
@@ -28,11 +28,11 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<Res
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match parts[..] {
         ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
-            return Ok(answer::respond(200, TEXT, Bytes::from_static(b"ok")));
+            return Ok(response::respond(200, TEXT, Bytes::from_static(b"ok")));
         }
         ["version"] => {
             need_get(exchange)?;
-            return Ok(answer::json_answer(200, &version()));
+            return Ok(response::json_answer(200, &version()));
         }
         ["openapi", ..] if exchange.header(openapi::COMMAND) == "kubectl explain" => return Err(openapi::no_fields()),
         ["openapi", "v3"] | ["openapi", "v3", ..] => return openapi(shared, exchange, path),
@@ -54,13 +54,13 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<Res
         return Ok(document.tagged(exchange));
     }
     accepts_json(exchange.header(header::ACCEPT))?;
-    Ok(answer::respond(200, "application/json", document.bytes))
+    Ok(response::respond(200, "application/json", document.bytes))
 }
 
 fn openapi(shared: &Shared, exchange: &Exchange, path: &str) -> Result<Response<ResponseBody>, Failure> {
     let document = shared.documents.get(shared, path, false)?;
     if path == "/openapi/v3" {
-        return Ok(answer::respond(200, TEXT, document.bytes));
+        return Ok(response::respond(200, TEXT, document.bytes));
     }
     let mut answer = document.tagged(exchange);
     let headers = answer.headers_mut();
@@ -143,7 +143,7 @@ impl Documents {
 
 impl Document {
     fn new(body: &Value) -> Self {
-        let bytes = answer::encode(body);
+        let bytes = response::encode(body);
         let hash = openapi::hash(&bytes);
         Self { bytes, tag: format!("\"{hash:016X}\"") }
     }
@@ -151,7 +151,7 @@ impl Document {
     /// An aggregated document with its ETag.
     fn tagged(self, exchange: &Exchange) -> Response<ResponseBody> {
         let fresh = exchange.header(header::IF_NONE_MATCH) == self.tag;
-        let mut answer = answer::respond(200, AGGREGATED, if fresh { Bytes::new() } else { self.bytes });
+        let mut answer = response::respond(200, AGGREGATED, if fresh { Bytes::new() } else { self.bytes });
         if fresh {
             *answer.status_mut() = StatusCode::NOT_MODIFIED;
             answer.headers_mut().remove(header::CONTENT_TYPE);
@@ -184,7 +184,7 @@ impl Catalogue {
         for kinds in by_group.values_mut() {
             kinds.sort_by(|a, b| a.plural.cmp(&b.plural));
         }
-        Self { shown: apiservice::shown(state), kinds: by_group, faults }
+        Self { shown: apiservice::served_versions(state), kinds: by_group, faults }
     }
 
     fn document(&self, path: &str, aggregated: bool) -> Result<Value, Failure> {

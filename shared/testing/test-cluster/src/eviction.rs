@@ -10,7 +10,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, answer,
+    Failure, ResponseBody, response,
     cluster::Shared,
     decode,
     delete::{self, DeleteOptions},
@@ -45,7 +45,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Re
     wanted.dry_run |= options.dry_run;
     let now = shared.clock.wall();
     shared.state.lock().act(wanted.dry_run, |state| evict(state, target, wanted, now))?;
-    Ok(answer::warn(answer::json_answer(201, &answer::created()), &sent.warnings))
+    Ok(response::warn(response::json_answer(201, &response::created()), &sent.warnings))
 }
 
 /// The old version of an Eviction has the same fields.
@@ -96,7 +96,7 @@ fn use_budget(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Fail
     if !pod_status::is_ready(pod) && allows_unready(budget) {
         return Ok(());
     }
-    let next = charged(budget, meta::name(pod), now)?;
+    let next = with_disruption(budget, meta::name(pod), now)?;
     let key = format!("{}/{}", meta::namespace(budget), meta::name(budget));
     state.put(kinds::BUDGETS, &key, next).map(drop)
 }
@@ -119,7 +119,7 @@ fn allows_unready(budget: &Value) -> bool {
 }
 
 /// The budget with one disruption less and with this pod in its status.
-fn charged(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, Failure> {
+fn with_disruption(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, Failure> {
     let name = meta::name(budget);
     let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     if count("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {

@@ -23,7 +23,7 @@ struct Due {
 
 impl State {
     /// Records the write of an object.
-    pub(crate) fn note_expiry(&mut self, table: &str, key: &Arc<str>, version: u64) {
+    pub(crate) fn record_expiry(&mut self, table: &str, key: &Arc<str>, version: u64) {
         if table == kinds::EVENTS {
             let due = Due { at: self.clock.now() + LIFE, key: key.clone(), version: version.to_string() };
             self.expiry.0.push_back(due);

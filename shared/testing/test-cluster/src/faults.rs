@@ -128,7 +128,7 @@ pub enum DiscoveryFault {
 }
 
 type Interceptor = Box<dyn FnMut(&Call) -> Verdict + Send>;
-type Witness = Box<dyn FnMut(&Call) + Send>;
+type ResponseCallback = Box<dyn FnMut(&Call) + Send>;
 
 /// Recorded requests and injected faults of a test.
 #[derive(Default)]
@@ -137,7 +137,7 @@ pub(crate) struct Faults {
     /// In a lock of its own, because an interceptor may read the recorded requests.
     interceptor: Mutex<Option<Interceptor>>,
     groups: Mutex<Groups>,
-    witness: Mutex<Option<Witness>>,
+    response_callback: Mutex<Option<ResponseCallback>>,
 }
 
 #[derive(Default)]
@@ -181,16 +181,16 @@ impl Faults {
         }
     }
 
-    /// Calls the witness with an answered request.
-    pub(crate) fn call_witness(&self, mut call: Call, status: u16) {
-        if let Some(witness) = self.witness.lock().as_mut() {
+    /// Calls the response callback with an answered request.
+    pub(crate) fn call_response_callback(&self, mut call: Call, status: u16) {
+        if let Some(response_callback) = self.response_callback.lock().as_mut() {
             call.status = status;
-            witness(&call);
+            response_callback(&call);
         }
     }
 
-    pub(crate) fn set_witness(&self, witness: Witness) {
-        *self.witness.lock() = Some(witness);
+    pub(crate) fn set_response_callback(&self, response_callback: ResponseCallback) {
+        *self.response_callback.lock() = Some(response_callback);
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {

@@ -9,11 +9,11 @@
 //! allow and forbid nothing, and custom objects are not validated against their schemas.
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object
-//! as bytes), `rest` (routes and verbs), then one file per topic: `read`, `list`, `watch`, `write`, `validate`,
-//! `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`, `tokens`,
-//! `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints). `direct` is the
-//! access without requests, `serve` is HTTPS, `observe` reports writes, `answer` builds responses, and `cluster` passes
-//! each request through `faults`.
+//! as bytes), `rest` (routes and verbs), then one file per topic: `get`, `list`, `watch`, `write`, `validate`, `patch`,
+//! `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`, `tokens`,
+//! `service_addresses`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints).
+//! `direct` is the access without requests, `serve` is HTTPS, `observe` reports writes, `response` builds responses,
+//! and `cluster` passes each request through `faults`.
 
 mod admission;
 mod defaults;
@@ -28,10 +28,10 @@ mod cluster;
 mod faults;
 mod rest;
 
-mod answer;
+mod response;
 mod apiservice;
 mod binding;
-mod claims;
+mod service_addresses;
 mod crd;
 mod decode;
 mod delete;
@@ -44,21 +44,21 @@ mod list;
 mod metadata;
 mod namespace;
 mod negotiate;
-mod normal;
+mod canonical;
 mod observe;
 mod openapi;
 mod options;
 mod patch;
 mod pod_status;
 mod protobuf;
-mod qualified;
-mod read;
+mod qualified_names;
+mod get;
 mod reader;
 mod reviews;
 mod scale;
 mod schema;
 mod selectors;
-mod settle;
+mod server_fields;
 mod strategic;
 mod table;
 mod tokens;
@@ -75,7 +75,7 @@ use http::{Request, Response};
 use http_body_util::{Full, combinators::UnsyncBoxBody};
 use tower::util::BoxCloneSyncService;
 
-pub(crate) use answer::Failure;
+pub(crate) use response::Failure;
 pub use direct::{Options, Snapshot, TestCluster};
 pub use faults::{Call, DiscoveryFault, Recorded, Verdict};
 pub use observe::Written;

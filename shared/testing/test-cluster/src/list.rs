@@ -10,10 +10,10 @@ pub(crate) use render::{metadata_head, render};
 
 use crate::{
     Failure, ResponseBody,
-    answer::{Fault, Form},
+    response::{Fault, Form},
     cluster::Shared,
     kinds::{self, Kind},
-    read,
+    get,
     rest::Query,
     selectors::Selectors,
     store::State,
@@ -115,7 +115,7 @@ pub(crate) async fn list(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     let request = Request::parse(&target.kind, query)?;
-    read::wait_for(shared, &target.kind, request.not_before).await?;
+    get::wait_for(shared, &target.kind, request.not_before).await?;
     let page = page(&shared.state.lock(), target, &request)?;
     Ok(render(target, page, form))
 }

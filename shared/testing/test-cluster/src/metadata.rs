@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    answer::Fault,
+    response::Fault,
     kinds::{self, Kind, NameRule},
     meta,
 };
@@ -24,7 +24,7 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const MOST_ANNOTATIONS: usize = 256 * 1024;
 
 /// Checks the name of a new object, and the prefix that it was generated from.
-pub(crate) fn names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
+pub(crate) fn check_names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     let prefix = meta::text(object, "generateName");
     if !prefix.is_empty() {
         // A dash at its end will be in the middle of the name.
@@ -49,10 +49,10 @@ pub(crate) fn check(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
         let why = "must be greater than or equal to 0";
         faults.push(Fault::invalid("metadata.generation", &json!(generation), why));
     }
-    labels(metadata, faults);
-    annotations(metadata, faults);
-    owners(metadata, faults);
-    finalizers(kind, object, faults);
+    check_labels(metadata, faults);
+    check_annotations(metadata, faults);
+    check_owner_references(metadata, faults);
+    check_finalizers(kind, object, faults);
 }
 
 fn name_faults(kind: &Kind, object: &Value, name: &str) -> Vec<String> {
@@ -143,7 +143,7 @@ fn key_faults(key: &str) -> Vec<String> {
     whys
 }
 
-fn labels(metadata: &Value, faults: &mut Vec<Fault>) {
+fn check_labels(metadata: &Value, faults: &mut Vec<Fault>) {
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
         for why in key_faults(key) {
@@ -158,7 +158,7 @@ fn labels(metadata: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-fn annotations(metadata: &Value, faults: &mut Vec<Fault>) {
+fn check_annotations(metadata: &Value, faults: &mut Vec<Fault>) {
     let mut size = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         // The prefix may have capital letters too.
@@ -172,7 +172,7 @@ fn annotations(metadata: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-fn owners(metadata: &Value, faults: &mut Vec<Fault>) {
+fn check_owner_references(metadata: &Value, faults: &mut Vec<Fault>) {
     let field = |name: &str| format!("metadata.ownerReferences{}{name}", if name.is_empty() { "" } else { "." });
     let text = |owner: &Value, name: &str| owner[name].as_str().unwrap_or_default().to_owned();
     let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -214,7 +214,7 @@ fn shown(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-fn finalizers(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
+fn check_finalizers(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     let list = meta::finalizers(object);
     for (at, finalizer) in list.iter().enumerate() {
         for why in key_faults(finalizer) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     delete::{DeleteOptions, Deleted, finalizers_after},
     kinds::{self, Kind},
     meta,

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::{Failure, answer::Form, table::Look};
+use crate::{Failure, response::Form, table::Look};
 
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_element_that_can_be_met_wins() {
+    fn best_supported_media_type_is_used() {
         let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
         for (accept, form) in [
             ("", Form::Full),

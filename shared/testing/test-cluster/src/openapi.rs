@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{HeaderName, Response};
 use serde_json::{Map, Value, json};
 
-use crate::{Failure, ResponseBody, answer, discovery::Catalogue, kinds::Kind};
+use crate::{Failure, ResponseBody, response, discovery::Catalogue, kinds::Kind};
 
 /// The header in which kubectl sends its command.
 pub(crate) const COMMAND: HeaderName = HeaderName::from_static("kubectl-command");
@@ -23,10 +23,10 @@ pub(crate) fn no_fields() -> Failure {
 /// and ignores kinds that are missing. In protobuf the empty document has no bytes.
 pub(crate) fn second(accept: &str) -> Response<ResponseBody> {
     if accept.contains(ASKED) || accept.contains(PROTOBUF) {
-        return answer::respond(200, PROTOBUF, Bytes::new());
+        return response::respond(200, PROTOBUF, Bytes::new());
     }
     let info = json!({ "title": "Kubernetes", "version": "v1.36.2" });
-    answer::json_answer(200, &json!({ "swagger": "2.0", "info": info, "paths": {} }))
+    response::json_answer(200, &json!({ "swagger": "2.0", "info": info, "paths": {} }))
 }
 
 /// The index with the path of each group-version's document.

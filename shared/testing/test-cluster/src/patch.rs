@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Failure,
-    answer::Fault,
+    response::Fault,
     decode::{self, Decoded, Strictness},
     json_patch,
     kinds::Kind,

@@ -261,7 +261,7 @@ mod tests {
     const MAP: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1c\x0a\x12\x0a\x02zz\x12\0\x1a\0\x22\0*\x002\08\0B\0\x12\x06\x0a\x01a\x12\x01b\x1a\0\x22\0";
 
     #[test]
-    fn an_object_becomes_json() {
+    fn object_becomes_json() {
         let read = to_json(MAP).unwrap().unwrap();
         let wanted =
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "zz" }, "data": { "a": "b" } });

@@ -4,7 +4,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::{Map, Number, Value};
 
 use crate::{
-    normal,
+    canonical,
     schema::{self, Field, Form, Type},
 };
 
@@ -137,7 +137,7 @@ impl Reader<'_> {
             Form::Int64 => number.is_i64(),
             Form::Any => true,
             Form::Quantity => {
-                let text = normal::quantity(&number.to_string());
+                let text = canonical::quantity(&number.to_string());
                 return self.checked(text);
             }
             _ => return self.unfit("number"),
@@ -179,10 +179,10 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
         match self.form {
             Form::Text | Form::Any | Form::IntOrText => Ok(Value::String(value.to_owned())),
-            Form::Quantity => self.checked(normal::quantity(value)),
-            Form::Time => self.checked(normal::time(value)),
-            Form::MicroTime => self.checked(normal::micro_time(value)),
-            Form::Bytes => self.checked(normal::base64(value)),
+            Form::Quantity => self.checked(canonical::quantity(value)),
+            Form::Time => self.checked(canonical::time(value)),
+            Form::MicroTime => self.checked(canonical::micro_time(value)),
+            Form::Bytes => self.checked(canonical::base64(value)),
             _ => self.unfit("string"),
         }
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Failure, ResponseBody,
-    answer::{self, Form},
+    response::{self, Form},
     apiservice, binding,
     cluster::Shared,
     crd, decode,
@@ -15,7 +15,7 @@ use crate::{
     negotiate::negotiate,
     options::{Verb, WriteOptions},
     patch::{self, Language},
-    protobuf, read, reviews, scale,
+    protobuf, get, reviews, scale,
     store::{State, storage_key},
     table, tokens, watch,
     write::{self, Part, Target},
@@ -224,7 +224,7 @@ impl Exchange {
         self.check_size()?;
         let Some(object) = protobuf::to_json(&self.body) else { return Ok(Cow::Borrowed(self)) };
         let mut read = self.clone();
-        read.body = answer::encode(&object?);
+        read.body = response::encode(&object?);
         read.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Cow::Owned(read))
     }
@@ -284,14 +284,14 @@ async fn serve_resource(
         ("DELETE", true, _) if !everywhere && !target.kind.is(kinds::NAMESPACES) => {
             delete_collection(shared, exchange, &target, form).await
         }
-        ("GET", false, Part::Main | Part::Status) => read::get(shared, &target, query, form).await,
+        ("GET", false, Part::Main | Part::Status) => get::get(shared, &target, query, form).await,
         ("PUT", false, _) => replace(shared, exchange, &target, part, form),
         ("PATCH", false, Part::Main | Part::Status) => apply_patch(shared, exchange, &target, part, form),
         ("DELETE", false, Part::Main) => delete_one(shared, exchange, &target, form),
         _ => Err(Failure::method_not_allowed()),
     };
     let answer =
-        if target.kind.is(kinds::ENDPOINTS) { answer.map(|it| answer::warn(it, &[deprecated()])) } else { answer };
+        if target.kind.is(kinds::ENDPOINTS) { answer.map(|it| response::warn(it, &[deprecated()])) } else { answer };
     // As on a real server, this is reported only when there is something to convert, and after the request was carried
     // out.
     answer.and_then(|it| if it.status().is_success() { unknown.map_or(Ok(it), Err) } else { Ok(it) })
@@ -374,8 +374,8 @@ fn review(exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>
     exchange.check_body()?;
     let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
     let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
-    let answer = reviews::answer(&target.kind, &target.namespace, sent.object)?;
-    Ok(answer::warn(answer::json_answer(201, &answer), &sent.warnings))
+    let answer = reviews::review(&target.kind, &target.namespace, sent.object)?;
+    Ok(response::warn(response::json_answer(201, &answer), &sent.warnings))
 }
 
 fn create(
@@ -389,7 +389,7 @@ fn create(
     let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
     let now = shared.clock.wall();
     let act = |it: &mut State| Ok((201, write::create(it, target, sent.object, now)?));
-    Ok(answer::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
+    Ok(response::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
 }
 
 fn replace(
@@ -404,7 +404,7 @@ fn replace(
     let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
     let now = shared.clock.wall();
     let act = |it: &mut State| write::replace(it, target, sent.object, part, now);
-    Ok(answer::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
+    Ok(response::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
 }
 
 fn apply_patch(
@@ -425,7 +425,7 @@ fn apply_patch(
         Ok((200, patched))
     };
     let answer = written(shared, target, options.dry_run, form, act)?;
-    Ok(answer::warn(answer, &warnings))
+    Ok(response::warn(answer, &warnings))
 }
 
 /// Carries out a write and returns the object. If no conversion is needed, the stored bytes are sent.
@@ -443,11 +443,11 @@ fn written(
         let key = storage_key(kind, meta::namespace(&object), meta::name(&object));
         let stored = state.stored(&target.table, &key).filter(|it| it.version() == meta::version(&object));
         if let Some(stored) = stored {
-            return Ok(answer::respond(code, "application/json", stored.body()));
+            return Ok(response::respond(code, "application/json", stored.body()));
         }
     }
     drop(state);
-    Ok(answer::one(code, kind, &target.api_version, &object, form))
+    Ok(response::one(code, kind, &target.api_version, &object, form))
 }
 
 fn delete_one(
@@ -463,15 +463,15 @@ fn delete_one(
     let kind = &target.kind;
     let answer = match deleted {
         Deleted::Gone(last) if !kind.rules.delete_shows_object => {
-            answer::json_answer(200, &answer::deleted(kind, &last))
+            response::json_answer(200, &response::deleted(kind, &last))
         }
-        Deleted::Gone(object) => answer::one(200, kind, &target.api_version, &object, form),
+        Deleted::Gone(object) => response::one(200, kind, &target.api_version, &object, form),
         Deleted::Remains(object) => {
             let code = if options.orphan == Some(false) { 202 } else { 200 };
-            answer::one(code, kind, &target.api_version, &object, form)
+            response::one(code, kind, &target.api_version, &object, form)
         }
     };
-    Ok(answer::warn(answer, &options.warnings(kind)))
+    Ok(response::warn(answer, &options.warnings(kind)))
 }
 
 async fn delete_collection(
@@ -483,11 +483,11 @@ async fn delete_collection(
     exchange.check_body()?;
     let options = DeleteOptions::parse(&exchange.body, &exchange.query)?;
     let request = list::Request::parse(&target.kind, &exchange.query)?;
-    read::wait_for(shared, &target.kind, request.not_before).await?;
+    get::wait_for(shared, &target.kind, request.not_before).await?;
     let mut state = shared.state.lock();
     let page = list::page(&state, target, &request)?;
     let now = shared.clock.wall();
     state.act(options.dry_run, |it| delete::delete_all(it, target, &page.decode(), &options, now))?;
     drop(state);
-    Ok(answer::warn(list::render(target, page, form), &options.warnings(&target.kind)))
+    Ok(response::warn(list::render(target, page, form), &options.warnings(&target.kind)))
 }

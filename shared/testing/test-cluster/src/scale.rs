@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, ResponseBody,
-    answer::{self, Fault, Form},
+    response::{self, Fault, Form},
     cluster::Shared,
     decode,
     kinds::{self, Kind},
     label_selector, meta,
     options::{Verb, WriteOptions},
     patch::Language,
-    read,
+    get,
     rest::Exchange,
     store::State,
     write::{self, Part, Target},
@@ -52,7 +52,7 @@ pub(crate) async fn serve(
     let paths = paths(target)?;
     let (scale, warnings) = match exchange.method.as_str() {
         "GET" => {
-            read::wait_for(shared, &target.kind, read::version(&exchange.query)?).await?;
+            get::wait_for(shared, &target.kind, get::version(&exchange.query)?).await?;
             let object = target.current(&shared.state.lock())?;
             may_be_shown(target, &paths, &object)?;
             (shown(&paths, &object), Vec::new())
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
         "PATCH" => patch(shared, exchange, target, &paths)?,
         _ => return Err(Failure::method_not_allowed()),
     };
-    Ok(answer::warn(answer::one(200, &SCALE, VERSION, &scale, form), &warnings))
+    Ok(response::warn(response::one(200, &SCALE, VERSION, &scale, form), &warnings))
 }
 
 type Scaled = Result<(Value, Vec<String>), Failure>;

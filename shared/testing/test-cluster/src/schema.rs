@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_although_empty_is_added() {
+    fn empty_fields_that_are_printed_are_added() {
         let mut set = json!({ "metadata": { "name": "a" }, "spec": { "template": { "spec": {
             "containers": [{ "name": "c" }] } } } });
         pad(named("apps.StatefulSet").unwrap(), &mut set);

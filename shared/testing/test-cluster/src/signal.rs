@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tasks_are_woken_in_the_order_of_waiting() {
+    async fn tasks_are_woken_in_order_of_waiting() {
         for _ in 0..20 {
             let (sender, order) = (Sender::new(0), Arc::new(Mutex::new(Vec::new())));
             let tasks: Vec<_> = (0..12)

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    claims::Claims,
+    service_addresses::ServiceAddresses,
     crd,
     expiry::Expiry,
     kinds,
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub(crate) expiry: Expiry,
     pub(crate) clock: Clock,
     /// Addresses and ports of Services.
-    pub(crate) claims: Claims,
+    pub(crate) service_addresses: ServiceAddresses,
     /// Tokens of ServiceAccounts.
     pub(crate) tokens: Tokens,
 }
@@ -125,7 +125,7 @@ impl State {
             next_address: 0,
             expiry: Expiry::default(),
             clock,
-            claims: Claims::default(),
+            service_addresses: ServiceAddresses::default(),
             tokens: Tokens::default(),
         };
         for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// The table of a watch, and whether it is retired.
-    pub(crate) fn watched(&self, table: &str, id: u64) -> Option<(&Table, bool)> {
+    pub(crate) fn watched_table(&self, table: &str, id: u64) -> Option<(&Table, bool)> {
         let present = self.tables.get(table).filter(|it| it.id == id).map(|it| (it, false));
         present.or_else(|| self.retired.iter().find(|it| it.id == id).map(|it| (it, true)))
     }
@@ -210,7 +210,7 @@ impl State {
 
     /// Stores a new or changed object under the next version. In a dry run it is returned with its old version.
     pub(crate) fn put(&mut self, table: &str, key: &str, mut object: Value) -> Result<Arc<Value>, Failure> {
-        self.note_served(table);
+        self.record_served(table);
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
@@ -225,20 +225,20 @@ impl State {
         };
         let stored = Arc::new(Stored::new(&it.kind, key.clone(), change, &object, previous.as_deref()));
         if table == kinds::SERVICES {
-            self.claims.follow(&key, Some(&object));
+            self.service_addresses.record(&key, Some(&object));
         }
         it.objects.insert(key, stored.clone());
         let event = it.record(limit, Event { version, change, object: stored, previous });
         let object = Arc::new(object);
         self.recent.add(&event.object, &object);
-        self.note_expiry(table, &event.object.key, version);
+        self.record_expiry(table, &event.object.key, version);
         self.advance(&event);
         Ok(object)
     }
 
     /// Removes an object and returns its last state, with the version of the removal.
     pub(crate) fn remove(&mut self, table: &str, key: &str, now: Timestamp) -> Result<Arc<Value>, Failure> {
-        self.note_served(table);
+        self.record_served(table);
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
@@ -250,7 +250,7 @@ impl State {
         }
         it.objects.remove(key);
         if table == kinds::SERVICES {
-            self.claims.follow(key, None);
+            self.service_addresses.record(key, None);
         }
         let last = Arc::new(previous.renumbered(Change::Removed, version));
         let mut value = self.recent.take(&previous).map_or_else(|| previous.decode(), Arc::unwrap_or_clone);
@@ -270,7 +270,7 @@ impl State {
     }
 
     /// Discovery depends on these two kinds, so the counter is increased under the same lock.
-    fn note_served(&mut self, table: &str) {
+    fn record_served(&mut self, table: &str) {
         if matches!(table, kinds::CRDS | kinds::API_SERVICES) {
             self.served += 1;
         }
@@ -283,8 +283,8 @@ impl State {
         }
     }
 
-    /// Makes these the objects of each type that is served still, in the versions that they bear, without a word to any watch.
-    /// Nothing before `version` is remembered, and the next write comes after it.
+    /// Replaces the objects of each served type by these, with their versions, and sends no events to watches. Versions
+    /// before `version` count as compacted, and the next write gets a later version.
     pub(crate) fn restore(&mut self, objects: &BTreeMap<String, Objects>, version: u64) {
         self.version = version;
         for (name, table) in &mut self.tables {
@@ -333,7 +333,7 @@ impl Table {
     }
 
     /// At most `most` changes after `version`, in order.
-    pub(crate) fn since(&self, version: u64, most: usize) -> impl Iterator<Item = &Arc<Event>> {
+    pub(crate) fn events_since(&self, version: u64, most: usize) -> impl Iterator<Item = &Arc<Event>> {
         let first = self.events.partition_point(|it| it.version <= version);
         self.events.range(first..).take(most)
     }

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_changes_word_and_version_alone() {
+    fn removal_changes_only_type_and_version() {
         let (mut object, it) = stored(9);
         let gone = it.renumbered(Change::Removed, 12_345);
         object["metadata"]["resourceVersion"] = json!("12345");

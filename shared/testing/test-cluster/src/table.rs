@@ -12,7 +12,7 @@ mod nodes;
 mod pods;
 mod policy;
 mod storage;
-mod times;
+mod ages;
 mod workloads;
 
 use std::{borrow::Cow, sync::Arc};
@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Failure,
-    answer::{Form, Shown},
+    response::{Form, Shown},
     kinds::Kind,
     meta,
 };
@@ -359,7 +359,7 @@ fn pairs(map: &Value) -> String {
 
 /// The age of the object as a cell.
 fn age(object: &Value, now: Timestamp) -> Value {
-    times::since(&object["metadata"]["creationTimestamp"], now).into()
+    ages::since(&object["metadata"]["creationTimestamp"], now).into()
 }
 
 /// A text, or a number as text: quantities and ports may be either.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, ResponseBody,
-    answer::{self, Fault},
+    response::{self, Fault},
     cluster::Shared,
     decode,
     kinds::{self, Kind},
@@ -56,7 +56,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Re
     let sent = decode::body(&TOKEN_REQUEST, VERSION, &exchange.body, options.strictness)?;
     let now = shared.clock.wall();
     let issued = issue(&mut shared.state.lock(), target, sent.object, now)?;
-    Ok(answer::warn(answer::json_answer(201, &issued), &sent.warnings))
+    Ok(response::warn(response::json_answer(201, &issued), &sent.warnings))
 }
 
 fn issue(state: &mut State, target: &Target, request: Value, now: Timestamp) -> Result<Value, Failure> {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, answer::Fault, apiservice, crd, kinds, kinds::Kind, meta, metadata, normal, validation, write::Part,
+    Failure, response::Fault, apiservice, crd, kinds, kinds::Kind, meta, metadata, canonical, validation, write::Part,
 };
 
 /// Checks a new object.
@@ -10,8 +10,8 @@ use crate::{
 /// 422 that names every fault.
 pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let mut faults = Vec::new();
-    metadata::names(kind, object, &mut faults);
-    common(kind, object, &mut faults);
+    metadata::check_names(kind, object, &mut faults);
+    check_common(kind, object, &mut faults);
     if kind.is(kinds::CRDS) {
         crd::check_served(object)?;
         crd::check(object, &mut faults);
@@ -45,9 +45,9 @@ pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value, part: Part) ->
         }
     }
     if kind.is(kinds::NAMESPACES) {
-        phase(next, &mut faults);
+        check_phase(next, &mut faults);
     }
-    common(kind, next, &mut faults);
+    check_common(kind, next, &mut faults);
     if kind.is(kinds::CRDS) && part == Part::Main {
         crd::check_served(next)?;
         crd::check_update(current, next, &mut faults);
@@ -63,18 +63,18 @@ pub(crate) fn fail(kind: &Kind, object: &Value, faults: &[Fault]) -> Result<(), 
     if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(kind, meta::name(object), faults)) }
 }
 
-fn common(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
+fn check_common(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     metadata::check(kind, object, faults);
     match kind.table().as_str() {
-        kinds::EVENTS => event(object, faults),
-        kinds::LEASES => lease(object, faults),
-        kinds::CONFIG_MAPS => size(object, "[]", faults),
-        kinds::SECRETS => size(object, "data", faults),
+        kinds::EVENTS => check_event(object, faults),
+        kinds::LEASES => check_lease(object, faults),
+        kinds::CONFIG_MAPS => check_size(object, "[]", faults),
+        kinds::SECRETS => check_size(object, "data", faults),
         _ => {}
     }
 }
 
-fn event(object: &Value, faults: &mut Vec<Fault>) {
+fn check_event(object: &Value, faults: &mut Vec<Fault>) {
     let (own, other) = (meta::namespace(object), object["involvedObject"]["namespace"].as_str().unwrap_or_default());
     let modern = object["eventTime"].is_string();
     let cluster_scoped = other.is_empty() && (own == "default" || (modern && own == "kube-system"));
@@ -84,18 +84,18 @@ fn event(object: &Value, faults: &mut Vec<Fault>) {
 }
 
 /// The data of a ConfigMap or a Secret has at most one mebibyte.
-fn size(object: &Value, field: &str, faults: &mut Vec<Fault>) {
+fn check_size(object: &Value, field: &str, faults: &mut Vec<Fault>) {
     const MOST: usize = 1024 * 1024;
     let encoded = field == "data";
     let texts = |field: &str| object[field].as_object().into_iter().flatten().filter_map(|it| it.1.as_str());
     let plain: usize = if encoded { 0 } else { texts("data").map(str::len).sum() };
-    let bytes: usize = texts(if encoded { "data" } else { "binaryData" }).map(normal::decoded_len).sum();
+    let bytes: usize = texts(if encoded { "data" } else { "binaryData" }).map(canonical::decoded_len).sum();
     if plain + bytes > MOST {
         faults.push(Fault::too_long(field, MOST));
     }
 }
 
-fn lease(object: &Value, faults: &mut Vec<Fault>) {
+fn check_lease(object: &Value, faults: &mut Vec<Fault>) {
     let spec = &object["spec"];
     if let Some(duration) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
         faults.push(Fault::invalid("spec.leaseDurationSeconds", &json!(duration), "must be greater than 0"));
@@ -105,7 +105,7 @@ fn lease(object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-fn phase(namespace: &Value, faults: &mut Vec<Fault>) {
+fn check_phase(namespace: &Value, faults: &mut Vec<Fault>) {
     let phase = &namespace["status"]["phase"];
     let deleting = meta::is_deleting(namespace);
     if !deleting && !phase.is_null() && phase != "Active" {

@@ -1,5 +1,5 @@
 mod start;
-mod view;
+mod frames;
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
 use start::Start;
-use view::{View, error_frame};
+use frames::{FrameBuilder, error_frame};
 
 use crate::{
     BoxError, Failure, ResponseBody,
-    answer::{self, Form},
+    response::{self, Form},
     cluster::Shared,
-    kinds, read,
+    kinds, get,
     rest::Query,
     selectors::Selectors,
     signal::Receiver,
@@ -37,7 +37,7 @@ const LONGEST: u64 = 10 * 365 * 24 * 3600;
 /// One open watch. The reader polls it; there is no task.
 struct Watching {
     shared: Arc<Shared>,
-    view: View,
+    frames: FrameBuilder,
     table: u64,
     number: u64,
     signal: Receiver,
@@ -86,25 +86,25 @@ pub(crate) fn watch(
     }
     let timeout = query.number("timeoutSeconds")?.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
     query.number("limit")?;
-    let view = View::new(target, selectors, form);
-    let watching = open(shared, view, &start, query.flag("allowWatchBookmarks"), timeout)?;
+    let frames = FrameBuilder::new(target, selectors, form);
+    let watching = open(shared, frames, &start, query.flag("allowWatchBookmarks"), timeout)?;
     let body = StreamBody::new(stream::unfold(watching, next)).boxed_unsync();
-    Ok(answer::respond_with(200, "application/json", body))
+    Ok(response::respond_with(200, "application/json", body))
 }
 
-fn open(shared: &Arc<Shared>, view: View, start: &Start, bookmarks: bool, timeout: u64) -> Result<Watching, Failure> {
+fn open(shared: &Arc<Shared>, frames: FrameBuilder, start: &Start, bookmarks: bool, timeout: u64) -> Result<Watching, Failure> {
     let now = shared.clock.now();
     let mut state = shared.state.lock();
     // As on a real server: 30 to 60 minutes when the client does not set a timeout.
     let timeout = if timeout == 0 { 1800 + state.rng.u64(..1800) } else { timeout.min(LONGEST) };
     let deadline = now + Duration::from_secs(timeout);
     let (version, bookmark_calls) = (state.version, state.bookmark_calls);
-    let table = state.tables.get_mut(&view.target.table).ok_or_else(Failure::no_group)?;
+    let table = state.tables.get_mut(&frames.target.table).ok_or_else(Failure::no_group)?;
     let number = table.watches.next;
     table.watches.next += 1;
     let mut watching = Watching {
         shared: shared.clone(),
-        view,
+        frames,
         table: table.id,
         number,
         signal: table.signal.subscribe(),
@@ -125,9 +125,9 @@ fn open(shared: &Arc<Shared>, view: View, start: &Start, bookmarks: bool, timeou
     if start.initial && start.streamed && start.version > version {
         watching.awaited = Some(start.version);
     } else if start.initial {
-        watching.show_present(table, version);
+        watching.queue_initial(table, version);
     } else if watching.cursor < table.floor {
-        let expired = too_old(&watching.view.target.kind, start.version, table.floor);
+        let expired = too_old(&watching.frames.target.kind, start.version, table.floor);
         watching.ready.push_back(error_frame(expired));
         watching.ended = true;
     }
@@ -145,7 +145,7 @@ fn too_old(kind: &kinds::Kind, asked: u64, oldest: u64) -> Failure {
 async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watching)> {
     loop {
         if let Some(frame) = it.next_ready() {
-            if it.view.form == Form::MetadataList && !it.ended {
+            if it.frames.form == Form::MetadataList && !it.ended {
                 // An object cannot be shown as a list; a real server notices this at the first object and ends the
                 // watch.
                 return None;
@@ -156,8 +156,8 @@ async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watch
             return None;
         }
         if let Some(version) = it.awaited.take() {
-            match read::wait_for(&it.shared, &it.view.target.kind, version).await {
-                Ok(()) => it.begin_late(),
+            match get::wait_for(&it.shared, &it.frames.target.kind, version).await {
+                Ok(()) => it.begin_at_present(),
                 Err(failure) => {
                     it.ready.push_back(error_frame(failure));
                     it.ended = true;
@@ -165,16 +165,16 @@ async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watch
             }
             continue;
         }
-        match it.look() {
-            Found::Events(events) => it.take(&events),
+        match it.poll_state() {
+            Found::Events(events) => it.queue_events(&events),
             Found::Bookmark(version) => {
                 if version != it.start {
-                    let frame = it.view.bookmark(version, false, it.shared.clock.wall());
+                    let frame = it.frames.bookmark(version, false, it.shared.clock.wall());
                     it.ready.push_back(frame);
                 }
             }
             Found::Lost(oldest) => {
-                let expired = too_old(&it.view.target.kind, it.cursor, oldest);
+                let expired = too_old(&it.frames.target.kind, it.cursor, oldest);
                 it.ready.push_back(error_frame(expired));
                 it.ended = true;
             }
@@ -203,21 +203,21 @@ impl Watching {
             return Some(frame);
         }
         if let Some(object) = self.initial.next() {
-            return Some(self.view.frame(Change::Added, &object, self.shared.clock.wall()));
+            return Some(self.frames.frame(Change::Added, &object, self.shared.clock.wall()));
         }
         let version = self.initial_end.take()?;
-        self.bookmarks.then(|| self.view.bookmark(version, true, self.shared.clock.wall()))
+        self.bookmarks.then(|| self.frames.bookmark(version, true, self.shared.clock.wall()))
     }
 
     /// Sends the present objects first.
-    fn show_present(&mut self, table: &Table, version: u64) {
-        let first = (Bound::Included(self.view.prefix.as_str()), Bound::Unbounded);
+    fn queue_initial(&mut self, table: &Table, version: u64) {
+        let first = (Bound::Included(self.frames.prefix.as_str()), Bound::Unbounded);
         let shown: Vec<Arc<Stored>> = table
             .objects
             .range::<str, _>(first)
             .map(|it| it.1)
-            .take_while(|it| it.key.starts_with(&self.view.prefix))
-            .filter(|it| self.view.selectors.matches(it))
+            .take_while(|it| it.key.starts_with(&self.frames.prefix))
+            .filter(|it| self.frames.selectors.matches(it))
             .cloned()
             .collect();
         self.initial = shown.into_iter();
@@ -225,22 +225,22 @@ impl Watching {
         (self.cursor, self.start) = (version, version);
     }
 
-    fn begin_late(&mut self) {
+    fn begin_at_present(&mut self) {
         let shared = self.shared.clone();
         let state = shared.state.lock();
-        match state.tables.get(&self.view.target.table) {
-            Some(table) => self.show_present(table, state.version),
+        match state.tables.get(&self.frames.target.table) {
+            Some(table) => self.queue_initial(table, state.version),
             None => self.ended = true,
         }
     }
 
     /// Reads everything that is new, with one lock.
-    fn look(&mut self) -> Found {
+    fn poll_state(&mut self) -> Found {
         // Marked as seen before looking, so that later changes wake it again.
         self.signal.mark_unchanged();
         let mut state = self.shared.state.lock();
         state.expire();
-        let Some((table, retired)) = state.watched(&self.view.target.table, self.table) else { return Found::Ended };
+        let Some((table, retired)) = state.watched_table(&self.frames.target.table, self.table) else { return Found::Ended };
         if self.number < table.watches.broken_below {
             return Found::Broken;
         }
@@ -253,7 +253,7 @@ impl Watching {
         if self.cursor < table.forgotten {
             return Found::Lost(table.forgotten);
         }
-        let events: Vec<Arc<Event>> = table.since(self.cursor, BATCH).cloned().collect();
+        let events: Vec<Arc<Event>> = table.events_since(self.cursor, BATCH).cloned().collect();
         if !events.is_empty() {
             return Found::Events(events);
         }
@@ -270,21 +270,21 @@ impl Watching {
         Found::Nothing
     }
 
-    fn take(&mut self, events: &[Arc<Event>]) {
+    fn queue_events(&mut self, events: &[Arc<Event>]) {
         for event in events {
             self.cursor = event.version;
-            if !event.object.key.starts_with(&self.view.prefix) {
+            if !event.object.key.starts_with(&self.frames.prefix) {
                 continue;
             }
             let wall = self.shared.clock.wall();
-            self.ready.extend(self.view.event(event, wall));
+            self.ready.extend(self.frames.event(event, wall));
         }
     }
 
     /// Waits for a change, the next bookmark, the expiry of an Event, or the end of the watch.
     async fn wait(&mut self) {
         let mut until = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
-        if self.view.target.kind.is(kinds::EVENTS)
+        if self.frames.target.kind.is(kinds::EVENTS)
             && let Some(due) = self.shared.state.lock().next_expiry()
         {
             until = until.min(due);
@@ -304,12 +304,12 @@ impl Watching {
 
     /// Every minute, and once shortly before the end.
     fn bookmark_after(&self, now: Instant) -> Instant {
-        let farewell = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(now);
+        let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(now);
         let next = now + BOOKMARK_PERIOD;
-        if next < farewell {
+        if next < last {
             next
-        } else if now < farewell {
-            farewell
+        } else if now < last {
+            last
         } else {
             self.deadline
         }

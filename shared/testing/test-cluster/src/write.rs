@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, admission,
-    answer::Fault,
-    apiservice, claims, crd, decode,
+    response::Fault,
+    apiservice, service_addresses, crd, decode,
     kinds::{self, Generation, Kind, StatusRule},
-    meta, namespace, settle,
+    meta, namespace, server_fields,
     store::{State, storage_key},
     validate, versions,
 };
@@ -67,7 +67,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     let mut object = prepare(state, kind, &target.namespace, &name, body, now);
     admission::create(state, kind, &mut object)?;
     validate::created(kind, &object)?;
-    claims::check(state, kind, &object)?;
+    service_addresses::check(state, kind, &object)?;
     if kind.is(kinds::NAMESPACES) {
         validate::fail(kind, &object, &namespace::check_finalizers(&object, false))?;
     }
@@ -128,7 +128,7 @@ pub(crate) fn prepare(
             Err(_) => fields.remove("status"),
         };
     }
-    settle::create(state, kind, &mut object, now);
+    server_fields::create(state, kind, &mut object, now);
     meta::as_map(&mut object).insert("apiVersion".into(), kind.api_version().into());
     if kind.is(kinds::NAMESPACES) {
         namespace::on_create(&mut object);
@@ -191,14 +191,14 @@ pub(crate) fn update(
     if part == Part::Main {
         admission::update(kind, current, &mut next);
     }
-    settle::update(state, kind, current, &mut next, part, now);
+    server_fields::update(state, kind, current, &mut next, part, now);
     meta::tidy(&mut next);
     validate::updated(kind, current, &next, part)?;
-    claims::check(state, kind, &next)?;
+    service_addresses::check(state, kind, &next)?;
     if part == Part::Finalize {
         validate::fail(kind, &next, &namespace::check_finalizers(&next, true))?;
     }
-    if part == Part::Main && counts_as_generation(kind, current, &next) {
+    if part == Part::Main && is_generation_change(kind, current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(&mut next, "generation", generation.saturating_add(1));
     }
@@ -362,7 +362,7 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
 }
 
 /// True when the change from `current` to `next` increases the generation.
-pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -> bool {
+pub(crate) fn is_generation_change(kind: &Kind, current: &Value, next: &Value) -> bool {
     match kind.rules.generation {
         Generation::Unused | Generation::Once => false,
         Generation::Spec => current["spec"] != next["spec"],

@@ -8,7 +8,7 @@ use testing::sim::World;
 
 use super::{
     HOME,
-    stand_in::{FAILS, RUNS},
+    fake_controllers::{FAILURE_RATE, RUN_TIME},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -18,7 +18,7 @@ const SCHEDULES: [&str; 4] = ["* * * * *", "*/2 * * * *", "1-59/2 * * * *", "@ev
 const TIMES_TO_LIVE: [u32; 4] = [0, 5, 45, 90];
 
 /// A CronJob of a random kind.
-pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
+pub(super) fn create_random(world: &World, name: &str, rng: &mut Rng) {
     let policy = ["Allow", "Forbid", "Replace"][rng.usize(..3)];
     let mut spec = json!({
         "schedule": SCHEDULES[rng.usize(..4)], "concurrencyPolicy": policy,
@@ -39,7 +39,7 @@ pub(super) fn create(world: &World, name: &str, mut spec: Value, runs: u32, fail
     if let Some(live) = live {
         job["ttlSecondsAfterFinished"] = live.into();
     }
-    let notes = json!({ RUNS: runs.to_string(), FAILS: fails.to_string() });
+    let notes = json!({ RUN_TIME: runs.to_string(), FAILURE_RATE: fails.to_string() });
     spec["jobTemplate"] = json!({ "metadata": { "annotations": notes, "labels": { "app": name } }, "spec": job });
     world.cluster().create(json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": name, "namespace": HOME }, "spec": spec,
@@ -53,7 +53,7 @@ fn job_spec() -> Value {
 }
 
 /// A Job with a TTL that was not created by a schedule.
-pub(super) fn job(world: &World, name: &str, owner: Option<&Value>, live: Option<u32>, rng: &mut Rng) {
+pub(super) fn create_job(world: &World, name: &str, owner: Option<&Value>, live: Option<u32>, rng: &mut Rng) {
     if world.cluster().get(JOBS, HOME, name).is_some() {
         return;
     }
@@ -70,7 +70,7 @@ pub(super) fn job(world: &World, name: &str, owner: Option<&Value>, live: Option
         })
         .into_iter()
         .collect();
-    let notes = json!({ RUNS: rng.u32(500..30_000).to_string(), FAILS: "200" });
+    let notes = json!({ RUN_TIME: rng.u32(500..30_000).to_string(), FAILURE_RATE: "200" });
     world.cluster().create(json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": { "name": name, "namespace": HOME, "annotations": notes, "ownerReferences": owners }, "spec": spec,
@@ -82,7 +82,7 @@ fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
 }
 
 /// Changes a CronJob or a Job from time to time, until the world is calm.
-pub(super) async fn meddle(world: World, mut rng: Rng) {
+pub(super) async fn change_randomly(world: World, mut rng: Rng) {
     for number in 0_u32.. {
         world.sleep(MS * rng.u32(1_000..20_000)).await;
         if world.is_calm() {
@@ -108,29 +108,29 @@ pub(super) async fn meddle(world: World, mut rng: Rng) {
                 cluster.remove(CRONS, HOME, &name);
                 world.sleep(MS * rng.u32(0..4_000)).await;
                 if rng.u8(0..3) > 0 && !world.is_calm() {
-                    any(&world, &name, &mut rng);
+                    create_random(&world, &name, &mut rng);
                 }
             }
-            5 => job(&world, &format!("manual-{number}"), Some(&cron), None, &mut rng),
-            // The name for the Job of a future time is already taken by another Job.
+            5 => create_job(&world, &format!("manual-{number}"), Some(&cron), None, &mut rng),
+            // The name for the Job of a future time is already used by another Job.
             6 => {
                 let minute = world.clock().wall().as_second() / 60 + 1;
-                job(&world, &format!("{name}-{minute}"), None, Some(0), &mut rng);
+                create_job(&world, &format!("{name}-{minute}"), None, Some(0), &mut rng);
             }
-            7 => job(&world, &format!("once-{}", rng.u8(..3)), None, Some(TIMES_TO_LIVE[rng.usize(..4)]), &mut rng),
+            7 => create_job(&world, &format!("once-{}", rng.u8(..3)), None, Some(TIMES_TO_LIVE[rng.usize(..4)]), &mut rng),
             8 => cluster.compact(),
             // A past minute of this hour, so that the next run is an hour later.
             9 | 10 => {
                 let minute = (world.clock().wall().as_second() / 60 - rng.i64(1..4)).rem_euclid(60);
                 set(&|it| it["spec"]["schedule"] = format!("{minute} * * * *").into());
             }
-            _ => disturb(&world, &mut rng),
+            _ => change_job(&world, &mut rng),
         }
     }
 }
 
 /// Deletes a Job, or changes its TTL.
-fn disturb(world: &World, rng: &mut Rng) {
+fn change_job(world: &World, rng: &mut Rng) {
     let Some(job) = pick(&world.cluster().list(JOBS, HOME), rng) else { return };
     let name = job["metadata"]["name"].as_str().unwrap_or_default();
     match rng.u8(0..5) {

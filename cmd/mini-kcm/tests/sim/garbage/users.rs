@@ -16,20 +16,20 @@ const HOLD: &str = "x.io/hold";
 
 /// The place of an object.
 #[derive(Debug, Clone)]
-pub(super) struct At {
+pub(super) struct Location {
     pub(super) of: Type,
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-impl At {
+impl Location {
     pub(super) fn new(of: Type, namespace: &str, name: &str) -> Self {
         let namespace = if of.namespaced { namespace } else { "" };
         Self { of, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     pub(super) fn get(&self, world: &World) -> Option<Value> {
-        let served = world.cluster().serves(self.of.resource);
+        let served = world.cluster().is_served(self.of.resource);
         served.then(|| world.cluster().get(self.of.resource, &self.namespace, &self.name)).flatten()
     }
 
@@ -42,15 +42,15 @@ impl At {
 
     /// Deletes it with a propagation policy; an empty one means the server's default.
     pub(super) fn delete(&self, world: &World, policy: &str) {
-        match (world.cluster().serves(self.of.resource), policy) {
+        match (world.cluster().is_served(self.of.resource), policy) {
             (false, _) => {}
             (true, "") => world.cluster().delete(self.of.resource, &self.namespace, &self.name),
-            (true, policy) => world.cluster().delete_as(self.of.resource, &self.namespace, &self.name, policy),
+            (true, policy) => world.cluster().delete_with_policy(self.of.resource, &self.namespace, &self.name, policy),
         }
     }
 
     /// Creates it with these owners, if it does not exist and its type can be used.
-    pub(super) fn make(&self, world: &World, owners: Value) {
+    pub(super) fn create(&self, world: &World, owners: Value) {
         if !kinds::is_open(world, &self.of) || self.get(world).is_some() {
             return;
         }
@@ -74,12 +74,12 @@ pub(super) fn reference(owner: &Value, blocks: bool) -> Value {
 }
 
 /// All existing objects.
-pub(super) fn all(world: &World) -> Vec<(At, Value)> {
-    let served = TYPES.into_iter().filter(|it| world.cluster().serves(it.resource));
+pub(super) fn all(world: &World) -> Vec<(Location, Value)> {
+    let served = TYPES.into_iter().filter(|it| world.cluster().is_served(it.resource));
     let listed = served.flat_map(|of| world.cluster().list(of.resource, "").into_iter().map(move |it| (of, it)));
     let named = listed.map(|(of, it)| {
         let text = |field: &str| it["metadata"][field].as_str().unwrap_or_default().to_owned();
-        (At { of, namespace: text("namespace"), name: text("name") }, it)
+        (Location { of, namespace: text("namespace"), name: text("name") }, it)
     });
     // Without objects that other controllers created.
     named.filter(|it| it.0.namespace.is_empty() || HOMES.contains(&&*it.0.namespace)).collect()
@@ -90,9 +90,9 @@ fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
 }
 
 /// Creates one more object. Existing objects are its owners, mostly with correct references.
-pub(super) fn any(world: &World, rng: &mut Rng) {
+pub(super) fn create_random(world: &World, rng: &mut Rng) {
     let of = TYPES[rng.usize(..TYPES.len())];
-    let at = At::new(of, HOMES[usize::from(rng.u8(0..4) == 0)], &format!("o{}", rng.u8(..NAMES)));
+    let at = Location::new(of, HOMES[usize::from(rng.u8(0..4) == 0)], &format!("o{}", rng.u8(..NAMES)));
     let there = all(world);
     let mut owners: Vec<Value> = Vec::new();
     for _ in 0..[0, 1, 1, 1, 2, 3][rng.usize(..6)] {
@@ -102,14 +102,14 @@ pub(super) fn any(world: &World, rng: &mut Rng) {
             owners.push(owner);
         }
     }
-    at.make(world, owners.into());
+    at.create(world, owners.into());
 }
 
-/// Three objects that own each other in a circle, with blocking references.
-pub(super) fn circle(world: &World, rng: &mut Rng) {
+/// Three objects that own each other in a cycle, with blocking references.
+pub(super) fn create_cycle(world: &World, rng: &mut Rng) {
     let types = [kinds::MAP, kinds::WIDGET, kinds::CONTROLLER];
-    let all = ["c0", "c1", "c2"].map(|name| At::new(types[rng.usize(..types.len())], HOMES[0], name));
-    all.iter().for_each(|it| it.make(world, json!([])));
+    let all = ["c0", "c1", "c2"].map(|name| Location::new(types[rng.usize(..types.len())], HOMES[0], name));
+    all.iter().for_each(|it| it.create(world, json!([])));
     for (number, at) in all.iter().enumerate() {
         if let Some(owner) = all[(number + 1) % all.len()].get(world) {
             at.change(world, |it| it["metadata"]["ownerReferences"] = json!([reference(&owner, true)]));
@@ -118,10 +118,10 @@ pub(super) fn circle(world: &World, rng: &mut Rng) {
 }
 
 /// A reference to an existing object, for an object at this place. It is mostly a valid owner with a correct reference.
-fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
-    let fits = |it: &&(At, Value)| it.0.namespace.is_empty() || it.0.namespace == at.namespace;
+fn owner(at: &Location, there: &[(Location, Value)], rng: &mut Rng) -> Option<Value> {
+    let fits = |it: &&(Location, Value)| it.0.namespace.is_empty() || it.0.namespace == at.namespace;
     let odd = rng.u8(0..8) == 0;
-    let found: Vec<&(At, Value)> = there.iter().filter(|it| odd || fits(it)).collect();
+    let found: Vec<&(Location, Value)> = there.iter().filter(|it| odd || fits(it)).collect();
     let mut it = reference(&pick(&found, rng)?.1, rng.bool());
     match rng.u8(0..24) {
         0 => it["name"] = "other".into(),
@@ -143,7 +143,7 @@ fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
 }
 
 /// Changes objects from time to time, until the world is calm.
-pub(super) async fn meddle(world: World, slow: u32, mut rng: Rng) {
+pub(super) async fn change_randomly(world: World, slow: u32, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(50..slow)).await;
         if world.is_calm() {
@@ -151,17 +151,17 @@ pub(super) async fn meddle(world: World, slow: u32, mut rng: Rng) {
         }
         let there = all(&world);
         let Some((at, object)) = pick(&there, &mut rng) else {
-            any(&world, &mut rng);
+            create_random(&world, &mut rng);
             continue;
         };
         match rng.u8(0..20) {
             0..=5 => delete(&world, &at, &mut rng).await,
-            6..=8 => any(&world, &mut rng),
+            6..=8 => create_random(&world, &mut rng),
             9..=12 => edit(&world, &at, &object, &there, &mut rng),
-            13 => at.change(&world, |it| hold(it, true)),
-            14 => at.change(&world, |it| hold(it, false)),
+            13 => at.change(&world, |it| set_finalizer(it, true)),
+            14 => at.change(&world, |it| set_finalizer(it, false)),
             15 => at.change(&world, |it| it["metadata"]["annotations"]["sim/seen"] = rng.u32(..).to_string().into()),
-            16 | 17 => definitions(&world, &mut rng),
+            16 | 17 => change_definition(&world, &mut rng),
             18 => world.cluster().compact(),
             _ => world.cluster().send_bookmarks(),
         }
@@ -169,11 +169,11 @@ pub(super) async fn meddle(world: World, slow: u32, mut rng: Rng) {
 }
 
 /// Deletes an object with one of the policies. It may be deleted again with another policy, and created again.
-async fn delete(world: &World, at: &At, rng: &mut Rng) {
+async fn delete(world: &World, at: &Location, rng: &mut Rng) {
     const POLICIES: [&str; 6] = ["", "Background", "Background", "Foreground", "Foreground", "Orphan"];
     let policy = POLICIES[rng.usize(..6)];
     if policy == "Foreground" && rng.bool() {
-        at.change(world, |it| hold(it, true));
+        at.change(world, |it| set_finalizer(it, true));
     }
     at.delete(world, policy);
     if rng.u8(0..4) == 0 {
@@ -183,12 +183,12 @@ async fn delete(world: &World, at: &At, rng: &mut Rng) {
         }
     }
     if rng.u8(0..4) == 0 && !world.is_calm() {
-        at.make(world, json!([]));
+        at.create(world, json!([]));
     }
 }
 
 /// Changes the owner references of an object.
-fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut Rng) {
+fn edit(world: &World, at: &Location, object: &Value, there: &[(Location, Value)], rng: &mut Rng) {
     let owners = object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     let new = owner(at, there, rng);
     if owners == 0 || rng.u8(0..3) == 0 {
@@ -228,7 +228,7 @@ fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut
 }
 
 /// Adds a finalizer to an object that is not being deleted, or removes it.
-fn hold(object: &mut Value, hold: bool) {
+fn set_finalizer(object: &mut Value, hold: bool) {
     let deletes = object["metadata"]["deletionTimestamp"].is_string();
     if hold && deletes {
         return;
@@ -242,7 +242,7 @@ fn hold(object: &mut Value, hold: bool) {
 }
 
 /// Adds or removes a custom type or one of its versions.
-fn definitions(world: &World, rng: &mut Rng) {
+fn change_definition(world: &World, rng: &mut Rng) {
     let customs: Vec<&Type> = TYPES.iter().filter(|it| it.custom).collect();
     let of = customs[rng.usize(..customs.len())];
     match rng.u8(0..5) {
@@ -254,10 +254,10 @@ fn definitions(world: &World, rng: &mut Rng) {
 }
 
 /// Removes all finalizers of the users.
-pub(super) fn settle(world: &World) {
+pub(super) fn remove_finalizers(world: &World) {
     for (at, object) in all(world) {
         if object["metadata"]["finalizers"].as_array().is_some_and(|it| it.contains(&HOLD.into())) {
-            at.change(world, |it| hold(it, false));
+            at.change(world, |it| set_finalizer(it, false));
         }
     }
 }

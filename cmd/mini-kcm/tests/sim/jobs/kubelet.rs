@@ -10,25 +10,25 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
-/// How many of a thousand pods fail. In a calm world no pod fails, except for [`ALWAYS`].
-pub(super) const FAILS: &str = "sim/fails";
+/// How many of a thousand pods fail. In a calm world no pod fails, except for [`FAILING_INDEX`].
+pub(super) const FAILURE_RATE: &str = "sim/fails";
 /// Pods of this index always fail, also in a calm world.
-pub(super) const ALWAYS: &str = "sim/always-fails";
+pub(super) const FAILING_INDEX: &str = "sim/always-fails";
 /// The exit code of a failing pod.
-pub(super) const CODE: &str = "sim/code";
+pub(super) const EXIT_CODE: &str = "sim/code";
 /// The maximum running time of a pod, in milliseconds.
-pub(super) const RUNS: &str = "sim/runs";
+pub(super) const RUN_TIME: &str = "sim/runs";
 /// The pod does not end before the world is calm.
-pub(super) const STAYS: &str = "sim/stays";
+pub(super) const UNTIL_CALM: &str = "sim/stays";
 
 /// An event for the node of a pod.
-pub(super) enum Told {
-    Made { namespace: String, name: String, uid: String },
+pub(super) enum PodEvent {
+    Created { namespace: String, name: String, uid: String },
     Deleted { namespace: String, name: String, uid: String },
 }
 
 /// A pod on its node.
-struct Known {
+struct NodePod {
     world: World,
     namespace: String,
     name: String,
@@ -36,20 +36,20 @@ struct Known {
 }
 
 /// All nodes. Each pod has its own task.
-pub(super) async fn nodes(world: World, mut told: UnboundedReceiver<Told>, mut rng: Rng) {
-    while let Some(told) = told.recv().await {
+pub(super) async fn nodes(world: World, mut events: UnboundedReceiver<PodEvent>, mut rng: Rng) {
+    while let Some(event) = events.recv().await {
         let rng = rng.fork();
-        let play = |namespace, name, uid| Known { world: world.clone(), namespace, name, uid };
-        match told {
-            Told::Made { namespace, name, uid } => world.spawn("pod", play(namespace, name, uid).lives(rng)),
-            Told::Deleted { namespace, name, uid } => world.spawn("pod's end", play(namespace, name, uid).ends(rng)),
+        let on_node = |namespace, name, uid| NodePod { world: world.clone(), namespace, name, uid };
+        match event {
+            PodEvent::Created { namespace, name, uid } => world.spawn("pod", on_node(namespace, name, uid).run(rng)),
+            PodEvent::Deleted { namespace, name, uid } => world.spawn("pod's end", on_node(namespace, name, uid).terminate(rng)),
         }
     }
 }
 
-impl Known {
+impl NodePod {
     /// The pod, if it still exists with this uid.
-    fn now(&self) -> Option<Value> {
+    fn current(&self) -> Option<Value> {
         let pod = self.world.cluster().get("pods", &self.namespace, &self.name)?;
         (pod["metadata"]["uid"] == self.uid.as_str()).then_some(pod)
     }
@@ -58,33 +58,33 @@ impl Known {
         self.world.cluster().update("pods", &self.namespace, &self.name, change);
     }
 
-    async fn lives(self, mut rng: Rng) {
+    async fn run(self, mut rng: Rng) {
         self.world.sleep(MS * rng.u32(0..1_500)).await;
-        let Some(pod) = self.now().filter(may_go_on) else { return };
+        let Some(pod) = self.current().filter(may_continue) else { return };
         self.set(|it| {
             it["spec"]["nodeName"] = "node".into();
             it["status"]["phase"] = "Running".into();
             it["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
         });
         let note = |key: &str| pod["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
-        let most = note(RUNS).parse().unwrap_or(4_000);
+        let most = note(RUN_TIME).parse().unwrap_or(4_000);
         self.world.sleep(MS * rng.u32(most / 4..=most)).await;
-        while !note(STAYS).is_empty() && !self.world.is_calm() {
+        while !note(UNTIL_CALM).is_empty() && !self.world.is_calm() {
             self.world.sleep(SEC).await;
         }
-        let fails = rng.u32(..1_000) < note(FAILS).parse().unwrap_or(0) && !self.world.is_calm();
-        let index = pod["metadata"]["annotations"][super::book::INDEX].as_str().unwrap_or("none");
-        let code = match fails || note(ALWAYS) == index {
-            true => note(CODE).parse().unwrap_or(1),
+        let fails = rng.u32(..1_000) < note(FAILURE_RATE).parse().unwrap_or(0) && !self.world.is_calm();
+        let index = pod["metadata"]["annotations"][super::model::INDEX].as_str().unwrap_or("none");
+        let code = match fails || note(FAILING_INDEX) == index {
+            true => note(EXIT_CODE).parse().unwrap_or(1),
             false => 0,
         };
-        if self.now().filter(may_go_on).is_some() {
-            self.stops(code);
+        if self.current().filter(may_continue).is_some() {
+            self.stop_containers(code);
         }
     }
 
     /// The containers have stopped.
-    fn stops(&self, code: i64) {
+    fn stop_containers(&self, code: i64) {
         let at = self.world.clock().wall().to_string();
         let at = format!("{}Z", at.split(['.', 'Z']).next().unwrap_or_default());
         self.set(|it| {
@@ -101,25 +101,25 @@ impl Known {
     }
 
     /// Ends a deleted pod: its containers stop within the grace period. The pod is removed when it has no finalizer.
-    async fn ends(self, mut rng: Rng) {
-        let Some(pod) = self.now() else { return };
+    async fn terminate(self, mut rng: Rng) {
+        let Some(pod) = self.current() else { return };
         let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
         let grace = u32::try_from(grace.min(60)).unwrap_or(0);
         self.world.sleep(MS * rng.u32(0..=grace * 1_000 + 300)).await;
-        if let Some(pod) = self.now()
-            && works(&pod)
+        if let Some(pod) = self.current()
+            && is_running(&pod)
         {
-            self.stops(if rng.u8(0..5) == 0 { 0 } else { 143 });
+            self.stop_containers(if rng.u8(0..5) == 0 { 0 } else { 143 });
         }
         self.world.cluster().delete("pods", &self.namespace, &self.name);
     }
 }
 
-fn works(pod: &Value) -> bool {
+fn is_running(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// True when the pod has neither ended nor been deleted.
-fn may_go_on(pod: &Value) -> bool {
-    works(pod) && pod["metadata"]["deletionTimestamp"].is_null()
+fn may_continue(pod: &Value) -> bool {
+    is_running(pod) && pod["metadata"]["deletionTimestamp"].is_null()
 }

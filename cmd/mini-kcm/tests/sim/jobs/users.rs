@@ -6,7 +6,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use testing::sim::World;
 
-use super::{Shared, workload};
+use super::{SharedModel, workload};
 
 const MS: Duration = Duration::from_millis(1);
 /// The namespace of the Jobs.
@@ -15,13 +15,13 @@ const JOBS: &str = "jobs.batch";
 const PODS: &str = "pods";
 
 /// Changes a Job or one of its pods from time to time, until the world is calm.
-pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
+pub(super) async fn change_randomly(world: World, shared: SharedModel, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..9_000)).await;
         if world.is_calm() {
             return;
         }
-        let Some(job) = any(&world.cluster().list(JOBS, HOME), &mut rng) else { continue };
+        let Some(job) = pick(&world.cluster().list(JOBS, HOME), &mut rng) else { continue };
         let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         match rng.u8(0..16) {
@@ -37,8 +37,8 @@ pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
             _ => {
                 let pods: Vec<String> =
                     shared.lock().pods_of(&uid).filter(|it| !it.gone).map(|it| it.name.clone()).collect();
-                if let Some(pod) = any(&pods, &mut rng) {
-                    disturb(&world, &pod, &mut rng);
+                if let Some(pod) = pick(&pods, &mut rng) {
+                    change_pod(&world, &pod, &mut rng);
                 }
             }
         }
@@ -46,8 +46,8 @@ pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
 }
 
 /// Removes running pods of a Job from its selector, one after the other.
-pub(super) async fn steal(world: World, shared: Shared, mut rng: Rng) {
-    let Some(job) = any(&world.cluster().list(JOBS, HOME), &mut rng) else { return };
+pub(super) async fn relabel_pods(world: World, shared: SharedModel, mut rng: Rng) {
+    let Some(job) = pick(&world.cluster().list(JOBS, HOME), &mut rng) else { return };
     let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     for _ in 0..rng.u8(4..16) {
         world.sleep(MS * rng.u32(300..1_500)).await;
@@ -56,17 +56,17 @@ pub(super) async fn steal(world: World, shared: Shared, mut rng: Rng) {
         }
         let pod = shared.lock().pods_of(&uid).find(|it| it.is_active()).map(|it| it.name.clone());
         if let Some(pod) = pod {
-            lose(&world, &pod);
+            relabel(&world, &pod);
         }
     }
 }
 
 /// Changes the labels of a pod, so that the selector of its Job no longer matches.
-fn lose(world: &World, pod: &str) {
+fn relabel(world: &World, pod: &str) {
     world.cluster().update(PODS, HOME, pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
 }
 
-fn any<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
+fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
 
@@ -101,13 +101,13 @@ async fn replace(world: &World, job: &Value, rng: &mut Rng) {
     delete_job(world, &name, how);
     world.sleep(MS * rng.u32(0..4_000)).await;
     if rng.u8(0..4) > 0 && world.cluster().get(JOBS, HOME, &name).is_none() && !world.is_calm() {
-        workload::any(world, &name, rng);
+        workload::create_random(world, &name, rng);
     }
 }
 
 /// Deletes a Job: without a finalizer with Background, otherwise with this finalizer.
 pub(super) fn delete_job(world: &World, name: &str, finalizer: Option<&str>) {
-    let now = stamp(world, 0);
+    let now = time_after(world, 0);
     change(world, name, |it| {
         it["metadata"]["finalizers"] = json!(finalizer.into_iter().collect::<Vec<_>>());
         if it["metadata"]["deletionTimestamp"].is_null() {
@@ -117,7 +117,7 @@ pub(super) fn delete_job(world: &World, name: &str, finalizer: Option<&str>) {
     });
 }
 
-fn disturb(world: &World, pod: &str, rng: &mut Rng) {
+fn change_pod(world: &World, pod: &str, rng: &mut Rng) {
     let cluster = world.cluster();
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -137,8 +137,8 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
             });
             delete_pod(world, HOME, pod);
         }
-        7 | 8 => lose(world, pod),
-        9 => disown(world, HOME, pod),
+        7 | 8 => relabel(world, pod),
+        9 => remove_owner(world, HOME, pod),
         // Removed by force, so that its end is never observed.
         10 => cluster.remove(PODS, HOME, pod),
         _ => {
@@ -158,7 +158,7 @@ pub(super) fn delete_pod(world: &World, namespace: &str, name: &str) {
     if grace == 0 {
         return world.cluster().delete(PODS, namespace, name);
     }
-    let at = stamp(world, grace);
+    let at = time_after(world, grace);
     world.cluster().update(PODS, namespace, name, |it| {
         it["metadata"]["deletionTimestamp"] = at.into();
         it["metadata"]["deletionGracePeriodSeconds"] = grace.into();
@@ -166,14 +166,14 @@ pub(super) fn delete_pod(world: &World, namespace: &str, name: &str) {
 }
 
 /// Removes the owner references of a pod.
-pub(super) fn disown(world: &World, namespace: &str, name: &str) {
+pub(super) fn remove_owner(world: &World, namespace: &str, name: &str) {
     if world.cluster().get(PODS, namespace, name).is_some() {
         world.cluster().update(PODS, namespace, name, |it| it["metadata"]["ownerReferences"] = json!([]));
     }
 }
 
 /// The wall time plus so many seconds, in the format of the API.
-pub(super) fn stamp(world: &World, seconds: i64) -> String {
+pub(super) fn time_after(world: &World, seconds: i64) -> String {
     let at = world.clock().wall().as_second() + seconds;
     clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()
 }

@@ -81,7 +81,7 @@ impl Rig {
 
     /// Lets the caches of this resource show the delayed events.
     async fn thaw(&self, resource: &str) {
-        self.cluster.thaw(resource);
+        self.cluster.unfreeze_watches(resource);
         sleep(Duration::from_millis(1)).await;
     }
 
@@ -336,7 +336,7 @@ async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_li
     let rig = rig();
     let pods = rig.pods_at(99).await;
     let snapshot = rig.cluster.snapshot();
-    rig.cluster.thaw("pods");
+    rig.cluster.unfreeze_watches("pods");
     rig.write_up_to(500);
     sleep(SECOND).await;
     rig.cluster.freeze_watches("pods");

@@ -34,30 +34,30 @@ fn kubelet() -> Kubelet {
     Kubelet::new("10.64.1".into(), "10.128.0.1".into(), None)
 }
 
-/// What is due, without events, one text each. Every write is taken as successful.
+/// What is due, without events, one text each. Every write counts as successful.
 fn run(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
     let pods: Vec<Arc<Pod>> = pods.iter().map(|it| (*it).clone()).collect();
     let mut words = Vec::new();
     for it in kubelet.decide(&pods, at(second)) {
         match it {
-            Todo::Write { pod, status } => {
+            Action::WriteStatus { pod, status } => {
                 let ip = status.pod_ip.clone().unwrap_or_default();
                 words.push(format!("{} {} {ip}", uid(&pod), status.phase.clone().unwrap_or_default()));
                 kubelet.on_written(&pod, *status, None);
             }
-            Todo::Remove { pod } => {
+            Action::RemovePod { pod } => {
                 words.push(format!("{} remove", uid(&pod)));
                 kubelet.on_removed(&pod);
             }
-            Todo::MakeSilent { back_after } => words.push(format!("silent {back_after:?}")),
-            Todo::Tell { .. } => {}
+            Action::MakeSilent { back_after } => words.push(format!("silent {back_after:?}")),
+            Action::ReportEvent { .. } => {}
         }
     }
     words
 }
 
 #[test]
-fn a_status_is_written_when_it_changes_and_only_then() {
+fn status_is_written_only_when_it_changes() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "5s")]));
     assert_eq!(run(&mut kubelet, &[&pod], 0), ["a Running 10.64.1.2"]);
     assert!(run(&mut kubelet, &[&pod], 4).is_empty());
@@ -68,7 +68,7 @@ fn a_status_is_written_when_it_changes_and_only_then() {
 }
 
 #[test]
-fn a_deleted_pod_is_removed_after_its_last_status() {
+fn deleted_pod_is_removed_after_its_last_status() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("stop-after", "3s")]));
     run(&mut kubelet, &[&pod], 0);
     let gone = deleted(&pod, 30);
@@ -79,7 +79,7 @@ fn a_deleted_pod_is_removed_after_its_last_status() {
 }
 
 #[test]
-fn a_pod_deleted_without_grace_is_not_removed_again() {
+fn pod_deleted_without_grace_is_not_removed_again() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
     run(&mut kubelet, &[&pod], 0);
     let held = deleted(&pod, 0);
@@ -88,7 +88,7 @@ fn a_pod_deleted_without_grace_is_not_removed_again() {
 }
 
 #[test]
-fn a_successor_of_the_same_name_begins_anew() {
+fn successor_of_same_name_starts_without_state() {
     let (mut kubelet, first, second) = (kubelet(), pod("a", &[("run-for", "5s")]), pod("b", &[("run-for", "5s")]));
     run(&mut kubelet, &[&first], 0);
     assert_eq!(run(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "it gets the address that is free again");
@@ -96,7 +96,7 @@ fn a_successor_of_the_same_name_begins_anew() {
 }
 
 #[test]
-fn a_refused_call_is_repeated_after_a_second() {
+fn refused_call_is_repeated_after_one_second() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
     assert!(!kubelet.decide(std::slice::from_ref(&pod), at(0)).is_empty());
     kubelet.on_refused(&pod, at(0));
@@ -106,10 +106,10 @@ fn a_refused_call_is_repeated_after_a_second() {
 }
 
 #[test]
-fn an_invalid_script_fails_the_pod_with_its_line() {
+fn invalid_script_fails_the_pod_with_its_line() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
     let todo = kubelet.decide(std::slice::from_ref(&pod), at(0));
-    let [Todo::Write { status, .. }] = &todo[..] else { panic!("{todo:?}") };
+    let [Action::WriteStatus { status, .. }] = &todo[..] else { panic!("{todo:?}") };
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("BadScript")));
     assert!(status.message.as_ref().unwrap().contains("run-for: \"soon\""), "{status:?}");
     let failed = with(&deleted(&pod, 30), |it| it["status"]["phase"] = json!("Failed"));
@@ -117,7 +117,7 @@ fn an_invalid_script_fails_the_pod_with_its_line() {
 }
 
 #[test]
-fn a_pod_that_ended_before_we_came_is_left_alone_until_it_must_go() {
+fn pod_that_ended_before_the_start_is_left_until_it_is_deleted() {
     let mut kubelet = kubelet();
     let ended = with(&pod("a", &[]), |it| it["status"]["phase"] = json!("Succeeded"));
     assert!(run(&mut kubelet, &[&ended], 0).is_empty());
@@ -146,11 +146,11 @@ fn stored(pod: &Arc<Pod>, version: &str, status: &PodStatus, change: impl FnOnce
 }
 
 #[test]
-fn a_status_that_another_client_changed_is_written_again() {
+fn status_changed_by_another_client_is_written_again() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
     let first = stored(&pod, "1", &PodStatus::default(), |_| {});
     let todo = kubelet.decide(std::slice::from_ref(&first), at(0));
-    let Some(Todo::Write { status, .. }) = todo.last() else { panic!("{todo:?}") };
+    let Some(Action::WriteStatus { status, .. }) = todo.last() else { panic!("{todo:?}") };
     kubelet.on_written(&first, (**status).clone(), Some("3".to_owned()));
     let nothing = Vec::<String>::new();
     let ready = |status: &'static str| {
@@ -174,14 +174,14 @@ fn a_status_that_another_client_changed_is_written_again() {
 }
 
 #[test]
-fn a_rejection_is_written_once_though_the_watch_is_late() {
+fn rejection_is_written_once_when_the_watch_is_late() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
     assert_eq!(run(&mut kubelet, &[&pod], 0), ["a Failed "]);
     assert!(run(&mut kubelet, &[&pod], 0).is_empty());
 }
 
 #[test]
-fn a_script_silences_the_node_once() {
+fn script_makes_the_node_silent_once() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("node-lost-after", "5s"), ("node-back-after", "9s")]));
     run(&mut kubelet, &[&pod], 0);
     assert_eq!(kubelet.next_deadline(at(0)), Some(at(5)));

@@ -60,7 +60,7 @@ const NEVER: fn() -> Value = || json!({ "restartPolicy": "Never" });
 const ON_FAILURE: fn() -> Value = || json!({ "restartPolicy": "OnFailure" });
 
 #[test]
-fn a_pod_follows_its_policy_and_script() {
+fn pod_follows_its_restart_policy_and_script() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], &'a [(f64, &'a str, &'a str)]);
     let two = json!({ "restartPolicy": "Never", "containers": [{ "name": "a" }, { "name": "b" }] });
     let rows: Vec<Row<'_>> = vec![
@@ -119,7 +119,7 @@ fn a_pod_follows_its_policy_and_script() {
 }
 
 #[test]
-fn init_containers_go_first_one_by_one() {
+fn init_containers_run_first_one_by_one() {
     let spec = |policy: &str| {
         json!({
             "restartPolicy": policy,
@@ -139,7 +139,7 @@ fn init_containers_go_first_one_by_one() {
 }
 
 #[test]
-fn a_sidecar_starts_before_the_others_and_ends_after_them() {
+fn sidecar_starts_before_the_others_and_ends_after_them() {
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [{ "name": "side", "restartPolicy": "Always" }, { "name": "init" }],
@@ -157,7 +157,7 @@ fn a_sidecar_starts_before_the_others_and_ends_after_them() {
 }
 
 #[test]
-fn a_deleted_pod_ends_within_its_grace() {
+fn deleted_pod_ends_within_its_grace() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], i64, &'a [(f64, &'a str)]);
     let rows: Vec<Row<'_>> = vec![
         ("ends at SIGTERM at once", json!({}), &[], 30, &[(10.0, "143")]),
@@ -201,7 +201,7 @@ fn grace_can_be_shortened_and_never_grows() {
 }
 
 #[test]
-fn a_pod_that_is_active_too_long_fails_whatever_its_containers_say() {
+fn pod_past_its_active_deadline_fails_regardless_of_its_containers() {
     let mut spec = ON_FAILURE();
     spec["activeDeadlineSeconds"] = json!(5);
     spec["terminationGracePeriodSeconds"] = json!(2);
@@ -210,12 +210,12 @@ fn a_pod_that_is_active_too_long_fails_whatever_its_containers_say() {
         &pod(spec.clone(), &[("hang", "true")]),
         &[(4.9, "r", "Running"), (5.0, "r", "Running"), (6.9, "r", "Running"), (7.0, "137", "Failed")],
     );
-    assert_eq!(late.ending.map(|it| it.why), Some(Why::Deadline));
+    assert_eq!(late.ending.map(|it| it.reason), Some(EndReason::Deadline));
     check("in time", &pod(spec, &[("run-for", "5s")]), &[(5.0, "0", "Succeeded")]);
 }
 
 #[test]
-fn readiness_has_a_deadline_of_its_own() {
+fn readiness_has_its_own_deadline() {
     let slow = pod(json!({}), &[("ready-after", "3s")]);
     let mut sandbox = begin(&slow);
     assert_eq!(sandbox.next_deadline(at(0.0)), Some(at(3.0)));
@@ -227,7 +227,7 @@ fn readiness_has_a_deadline_of_its_own() {
 }
 
 #[test]
-fn a_late_observation_gives_the_same_state_as_frequent_ones() {
+fn late_observation_gives_same_state_as_frequent_ones() {
     let lines = [("run-for", "700ms"), ("crashes", "4"), ("backoff", "300ms"), ("start-after", "100ms")];
     let pod = pod(ON_FAILURE(), &lines);
     let (mut often, mut late) = (begin(&pod), begin(&pod));
@@ -240,7 +240,7 @@ fn a_late_observation_gives_the_same_state_as_frequent_ones() {
 }
 
 #[test]
-fn a_recovered_pod_continues_from_its_status() {
+fn recovered_pod_continues_from_its_status() {
     let mut pod = pod(ON_FAILURE(), &[("run-for", "10s"), ("crashes", "2")]);
     pod.status = serde_json::from_value(json!({
         "phase": "Running", "startTime": "2027-01-15T08:00:00Z",
@@ -252,11 +252,11 @@ fn a_recovered_pod_continues_from_its_status() {
     sandbox.observe(&pod, at(25.0));
     assert_eq!(summary(&sandbox), "r*1");
     sandbox.observe(&pod, at(30.0));
-    assert_eq!(summary(&sandbox), "w*1", "the second crash waits");
+    assert_eq!(summary(&sandbox), "w*1", "the second crash backs off");
 }
 
 #[test]
-fn a_recovered_pod_with_init_containers_continues_too() {
+fn recovered_pod_with_init_containers_continues_too() {
     let running = json!({ "running": { "startedAt": "2027-01-15T08:00:20Z" } });
     let over = |code: i32| {
         json!({ "terminated": { "exitCode": code, "startedAt": "2027-01-15T08:00:10Z",
@@ -267,8 +267,8 @@ fn a_recovered_pod_with_init_containers_continues_too() {
     let never = || json!({});
     // For each container (two are init containers): its state, its last state, its restarts. Then the summary at second
     // 25, when the node is back, and later.
-    type Told = (Value, Value, i32);
-    type Row<'a> = (&'a str, [Told; 3], &'a str, (f64, &'a str));
+    type StoredState = (Value, Value, i32);
+    type Row<'a> = (&'a str, [StoredState; 3], &'a str, (f64, &'a str));
     let rows: Vec<Row<'_>> = vec![
         (
             "the second init container had not begun",
@@ -316,11 +316,11 @@ fn a_recovered_pod_with_init_containers_continues_too() {
     let spec = json!({
         "initContainers": [{ "name": "one" }, { "name": "two" }], "containers": [{ "name": "main" }],
     });
-    for (name, told, back, (second, later)) in rows {
+    for (name, stored, recovered, (second, later)) in rows {
         let mut pod = pod(spec.clone(), &[("one.run-for", "4s"), ("two.run-for", "4s")]);
         let statuses: Vec<Value> = ["one", "two", "main"]
             .into_iter()
-            .zip(told)
+            .zip(stored)
             .map(|(name, (state, last, restarts))| {
                 json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": restarts,
                     "state": state, "lastState": last })
@@ -333,7 +333,7 @@ fn a_recovered_pod_with_init_containers_continues_too() {
         .unwrap();
         let mut sandbox = Sandbox::recovered(&pod, Script::of(&pod.metadata).unwrap(), at(25.0));
         sandbox.observe(&pod, at(25.0));
-        assert_eq!(summary(&sandbox), back, "{name}");
+        assert_eq!(summary(&sandbox), recovered, "{name}");
         sandbox.observe(&pod, at(second));
         assert_eq!(summary(&sandbox), later, "{name}, second {second}");
     }
@@ -347,7 +347,7 @@ fn each_event_is_reported_once() {
     sandbox.observe(&deleted(&crashing, 0), at(12.5));
     let container = || "main".to_owned();
     let started = || PodEvent::Started { container: container() };
-    let told = std::mem::take(&mut sandbox.events_to_report);
+    let events = std::mem::take(&mut sandbox.events_to_report);
     let killing = PodEvent::Killing { container: container() };
-    assert_eq!(told, [started(), started(), PodEvent::BackOff { container: container() }, started(), killing]);
+    assert_eq!(events, [started(), started(), PodEvent::BackOff { container: container() }, started(), killing]);
 }

@@ -32,7 +32,7 @@ fn terms(terms: &[Value]) -> Value {
 }
 
 #[test]
-fn a_pod_is_placed_by_its_node_selector_and_affinity() {
+fn pod_is_placed_by_node_selector_and_affinity() {
     let nodes = [node(NodeSpec::new("a")), node(NodeSpec::new("b").label("zone", "5"))];
     let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] });
     for (name, spec, on_b) in [
@@ -66,7 +66,7 @@ fn a_pod_is_placed_by_its_node_selector_and_affinity() {
 }
 
 #[test]
-fn a_taint_keeps_pods_without_a_toleration_away() {
+fn pod_without_toleration_is_not_placed_on_tainted_node() {
     let tainted = [node(NodeSpec::new("a").taint("gpu", "yes", "NoSchedule"))];
     for (name, toleration, fits) in [
         ("nothing", json!([]), false),
@@ -88,7 +88,7 @@ fn a_taint_keeps_pods_without_a_toleration_away() {
 }
 
 #[test]
-fn the_not_ready_taint_of_a_ready_node_is_ignored() {
+fn not_ready_taint_of_ready_node_is_ignored() {
     let mut new = node(NodeSpec::new("a").taint("node.kubernetes.io/not-ready", "", "NoSchedule"));
     assert_eq!(placed(json!({}), std::slice::from_ref(&new)), Placement::On("a".into()));
     let conditions = new.status.as_mut().unwrap().conditions.as_mut().unwrap();
@@ -100,7 +100,7 @@ fn the_not_ready_taint_of_a_ready_node_is_ignored() {
 }
 
 #[test]
-fn a_cordoned_node_accepts_only_pods_that_tolerate_it() {
+fn cordoned_node_accepts_only_tolerating_pods() {
     let mut cordoned = node(NodeSpec::new("a"));
     cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
     let why = Placement::Nowhere("0/1 nodes are available: 1 node(s) were unschedulable.".into());

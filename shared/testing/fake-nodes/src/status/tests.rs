@@ -37,7 +37,7 @@ fn condition(status: &Value, name: &str) -> (String, String) {
 }
 
 #[test]
-fn a_running_pod_has_the_status_that_a_kubelet_writes() {
+fn running_pod_has_the_status_of_a_kubelet() {
     let status = status_at(&pod("Always", &[]), 5);
     assert_eq!(status["phase"], "Running");
     assert_eq!(status["observedGeneration"], 3);
@@ -57,7 +57,7 @@ fn a_running_pod_has_the_status_that_a_kubelet_writes() {
 }
 
 #[test]
-fn conditions_say_what_is_missing() {
+fn conditions_name_what_is_missing() {
     let of = |lines: &[(&str, &str)], second| {
         let status = status_at(&pod("OnFailure", lines), second);
         ["Initialized", "ContainersReady", "Ready"].map(|it| condition(&status, it)).map(|(a, b)| format!("{a} {b}"))
@@ -71,7 +71,7 @@ fn conditions_say_what_is_missing() {
 }
 
 #[test]
-fn containers_that_wait_say_for_what() {
+fn waiting_containers_have_a_reason() {
     let waiting = |lines: &[(&str, &str)], second| {
         let status = status_at(&pod("Always", lines), second);
         let waiting = &status["containerStatuses"][0]["state"]["waiting"];
@@ -85,7 +85,7 @@ fn containers_that_wait_say_for_what() {
 }
 
 #[test]
-fn a_restart_moves_the_run_before_into_the_last_state() {
+fn restart_moves_the_previous_run_to_the_last_state() {
     let status = status_at(&pod("Always", &[("exit-code", "7"), ("run-for", "3s")]), 4);
     let main = &status["containerStatuses"][0];
     assert_eq!(main["restartCount"], 1);
@@ -97,7 +97,7 @@ fn a_restart_moves_the_run_before_into_the_last_state() {
 }
 
 #[test]
-fn a_condition_that_stays_keeps_its_time() {
+fn unchanged_condition_keeps_its_time() {
     let pod = pod("Always", &[("ready-after", "5s")]);
     let sandbox = |second| {
         let mut it = Sandbox::new(&pod, Script::of(&pod.metadata).unwrap(), at(0));
@@ -115,7 +115,7 @@ fn a_condition_that_stays_keeps_its_time() {
 }
 
 #[test]
-fn a_pod_beyond_its_deadline_says_so_once_all_has_ended() {
+fn pod_past_its_deadline_has_the_reason_once_all_containers_ended() {
     let mut pod = pod("Never", &[("stop-after", "2s")]);
     pod.spec.as_mut().unwrap().active_deadline_seconds = Some(5);
     assert_eq!(status_at(&pod, 6)["phase"], "Running");
@@ -126,7 +126,7 @@ fn a_pod_beyond_its_deadline_says_so_once_all_has_ended() {
 }
 
 #[test]
-fn a_readiness_gate_keeps_a_pod_from_being_ready() {
+fn unmet_readiness_gate_makes_the_pod_unready() {
     let mut pod = pod("Always", &[]);
     pod.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(json!([{ "conditionType": "x" }])).unwrap();
     let shut = status_at(&pod, 1);
@@ -137,7 +137,7 @@ fn a_readiness_gate_keeps_a_pod_from_being_ready() {
 }
 
 #[test]
-fn on_the_hosts_network_a_pod_has_the_hosts_address() {
+fn pod_on_host_network_has_the_host_address() {
     let mut pod = pod("Always", &[]);
     pod.spec.as_mut().unwrap().host_network = Some(true);
     assert_eq!(status_at(&pod, 1)["podIP"], "10.128.0.1");

@@ -2,10 +2,10 @@ use fake_nodes::{NodeSpec, Options};
 use serde_json::json;
 use test_cluster::Verdict;
 
-use crate::world::{World, condition, pass};
+use crate::world::{World, condition, advance};
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_registered_as_kubelets_do_it() {
+async fn nodes_are_registered_like_by_a_kubelet() {
     let options = Options { nodes: vec![NodeSpec::new("a").label("zone", "x")], ..Options::with_nodes(0) };
     let world = World::new(options).await;
     let node = world.cluster.get("nodes", "", "a").unwrap();
@@ -22,9 +22,9 @@ async fn nodes_are_registered_as_kubelets_do_it() {
 #[tokio::test(start_paused = true)]
 async fn leases_are_renewed_every_ten_seconds_and_status_every_five_minutes() {
     let world = World::new(Options::with_nodes(2)).await;
-    pass(10).await;
+    advance(10).await;
     world.cluster.clear_requests();
-    pass(300).await;
+    advance(300).await;
     let requests = world.cluster.requests();
     let count = |resource: &str, name: &str| {
         let writes = requests.iter().filter(|it| it.resource == resource && it.name == name && it.verb != "get");
@@ -37,83 +37,83 @@ async fn leases_are_renewed_every_ten_seconds_and_status_every_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_changed_or_deleted_is_renewed_again() {
+async fn changed_or_deleted_lease_is_renewed_again() {
     let world = World::new(Options::with_nodes(1)).await;
     world.cluster.update("leases", "kube-node-lease", "node-1", |it| it["spec"]["renewTime"] = json!(null));
-    pass(11).await;
+    advance(11).await;
     assert!(!world.cluster.get("leases", "kube-node-lease", "node-1").unwrap()["spec"]["renewTime"].is_null());
     world.cluster.remove("leases", "kube-node-lease", "node-1");
-    pass(11).await;
+    advance(11).await;
     assert!(world.cluster.get("leases", "kube-node-lease", "node-1").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_renews_nothing_and_reports_when_it_is_back() {
+async fn silent_node_renews_nothing_and_reports_when_restored() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "20s")]);
-    world.create("doomed", json!({ "nodeName": "node-1" }), &[("stop-after", "2s")]);
-    pass(1).await;
-    assert!(world.fleet.lose("node-1") && !world.fleet.lose("nobody"));
-    pass(1).await;
+    world.create("deleted", json!({ "nodeName": "node-1" }), &[("stop-after", "2s")]);
+    advance(1).await;
+    assert!(world.fleet.make_silent("node-1") && !world.fleet.make_silent("unknown"));
+    advance(1).await;
     world.cluster.clear_requests();
     let lost = |node: &mut serde_json::Value| {
         let conditions = node["status"]["conditions"].as_array_mut().unwrap();
         conditions.iter_mut().for_each(|it| it["status"] = json!("Unknown"));
     };
     world.cluster.update("nodes", "", "node-1", lost);
-    world.mark_deleted("doomed", 30);
-    pass(100).await;
+    world.mark_deleted("deleted", 30);
+    advance(100).await;
     let calls = world.cluster.requests();
     assert!(calls.iter().all(|it| it.verb == "list" || it.verb == "watch"), "{calls:?}");
-    assert_eq!((world.phase("p").as_str(), world.phase("doomed").as_str()), ("Running", "Running"));
+    assert_eq!((world.phase("p").as_str(), world.phase("deleted").as_str()), ("Running", "Running"));
 
     world.fleet.restore("node-1");
-    pass(1).await;
+    advance(1).await;
     let node = world.cluster.get("nodes", "", "node-1").unwrap();
     assert_eq!(condition(&node, "Ready")["status"], "True");
     assert_eq!(world.phase("p"), "Succeeded", "its containers continued while the node was silent");
     let finished = world.pod("p").unwrap()["status"]["containerStatuses"][0]["state"]["terminated"].clone();
     assert_eq!(finished["finishedAt"], "2027-01-15T08:00:20Z");
-    assert_eq!(world.phase("doomed"), "Running", "its containers are stopped only now");
-    pass(2).await;
-    assert_eq!(world.phase("doomed"), "gone");
+    assert_eq!(world.phase("deleted"), "Running", "its containers are stopped only now");
+    advance(2).await;
+    assert_eq!(world.phase("deleted"), "gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_node_that_was_lost_are_ready_again_when_it_is_back() {
+async fn pods_of_a_restored_node_are_ready_again() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1" }), &[]);
-    pass(1).await;
+    advance(1).await;
     assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
-    assert!(world.fleet.lose("node-1"));
+    assert!(world.fleet.make_silent("node-1"));
     // As the node lifecycle controller does it.
     world.cluster.update("pods", "default", "p", |pod| {
         let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
         conditions.iter_mut().filter(|it| it["type"] == "Ready").for_each(|it| it["status"] = json!("False"));
     });
-    pass(60).await;
+    advance(60).await;
     assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "False");
     world.cluster.clear_requests();
     world.fleet.restore("node-1");
-    pass(60).await;
+    advance(60).await;
     assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
     let writes = world.cluster.requests().into_iter().filter(|it| it.resource == "pods" && it.verb == "patch").count();
     assert_eq!(writes, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pods_script_can_silence_its_node_for_a_while() {
+async fn script_of_a_pod_can_make_its_node_silent_for_some_time() {
     let world = World::new(Options::with_nodes(2)).await;
     let lines = [("node-lost-after", "5s"), ("node-back-after", "60s")];
     world.create("p", json!({ "nodeName": "node-2" }), &lines);
-    pass(6).await;
+    advance(6).await;
     assert_eq!(world.fleet.silent().into_iter().collect::<Vec<_>>(), ["node-2"]);
-    pass(60).await;
+    advance(60).await;
     assert!(world.fleet.silent().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_survives_a_server_that_fails() {
+async fn fleet_continues_after_server_failures() {
     let world = World::new(Options::with_nodes(1)).await;
     let mut calls = 0;
     world.cluster.intercept(move |call| {
@@ -130,26 +130,26 @@ async fn a_fleet_survives_a_server_that_fails() {
         world.cluster.break_watches(resource);
     }
     world.cluster.compact();
-    pass(120).await;
+    advance(120).await;
     assert_eq!(world.phase("p"), "Succeeded");
     world.cluster.stop_intercepting();
-    pass(60).await;
+    advance(60).await;
     let renewed = world.cluster.get("leases", "kube-node-lease", "node-1").unwrap()["spec"]["renewTime"].clone();
     let renewed: clock::Timestamp = renewed.as_str().unwrap().parse().unwrap();
     assert!(world.clock.wall().duration_since(renewed).as_secs() <= 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_fleet_leaves_nothing() {
+async fn removed_fleet_leaves_no_objects() {
     let world = World::new(Options::with_nodes(3)).await;
-    pass(1).await;
+    advance(1).await;
     let World { cluster, fleet, .. } = world;
     assert_eq!(fleet.remove().await, Vec::<String>::new());
     assert!(cluster.list("nodes", "").is_empty() && cluster.list("leases", "").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_gives_the_same_run() {
+async fn same_seed_gives_same_run() {
     async fn run(seed: u64) -> Vec<String> {
         let world = World::new(Options { seed, events: true, ..Options::with_nodes(3) }).await;
         for number in 0..12 {
@@ -158,7 +158,7 @@ async fn the_same_seed_gives_the_same_run() {
             let spec = json!({ "nodeName": node, "restartPolicy": "OnFailure" });
             world.create(&format!("p{number}"), spec, &lines);
         }
-        pass(40).await;
+        advance(40).await;
         let calls = world.cluster.requests();
         let body = |it: &test_cluster::Recorded| String::from_utf8_lossy(&it.body).into_owned();
         calls.iter().map(|it| format!("{} {} {} {}", it.method, it.path, it.status, body(it))).collect()

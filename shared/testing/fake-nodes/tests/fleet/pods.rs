@@ -2,23 +2,23 @@ use fake_nodes::Options;
 use serde_json::json;
 use test_cluster::Verdict;
 
-use crate::world::{World, condition, pass};
+use crate::world::{World, condition, advance};
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_runs_to_its_end() {
+async fn pod_runs_to_completion() {
     let world = World::new(Options::with_nodes(1)).await;
     let spec = json!({ "nodeName": "node-1", "restartPolicy": "Never" });
     world.create("p", spec, &[("start-after", "1s"), ("run-for", "5s"), ("ready-after", "2s")]);
-    pass(0).await;
+    advance(0).await;
     assert_eq!(world.phase("p"), "Pending");
     let waiting = world.pod("p").unwrap()["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
     assert_eq!(waiting, "ContainerCreating");
-    pass(1).await;
+    advance(1).await;
     assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "False");
-    pass(2).await;
+    advance(2).await;
     assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
     assert_eq!(world.pod("p").unwrap()["status"]["podIP"], "10.64.1.2");
-    pass(3).await;
+    advance(3).await;
     let pod = world.pod("p").unwrap();
     assert_eq!(pod["status"]["phase"], "Succeeded");
     assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
@@ -26,11 +26,11 @@ async fn a_pod_runs_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_written_no_more_often_than_it_changes() {
+async fn status_is_written_once_per_change() {
     let world = World::new(Options::with_nodes(1)).await;
     let lines = [("run-for", "2s"), ("crashes", "2"), ("backoff", "3s")];
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "OnFailure" }), &lines);
-    pass(60).await;
+    advance(60).await;
     assert_eq!(world.phase("p"), "Succeeded");
     let writes = world.cluster.requests().into_iter().filter(|it| it.resource == "pods" && it.subresource == "status");
     // Running, restarted at once, waiting, running, ended.
@@ -38,19 +38,19 @@ async fn a_status_is_written_no_more_often_than_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_pod_ends_within_its_grace_and_goes() {
+async fn deleted_pod_ends_within_its_grace_and_is_removed() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("gentle", json!({ "nodeName": "node-1" }), &[("stop-after", "3s")]);
     world.create("stubborn", json!({ "nodeName": "node-1" }), &[("hang", "true")]);
-    pass(1).await;
+    advance(1).await;
     world.cluster.clear_requests();
     world.mark_deleted("gentle", 30);
     world.mark_deleted("stubborn", 5);
-    pass(2).await;
+    advance(2).await;
     assert_eq!((world.phase("gentle").as_str(), world.phase("stubborn").as_str()), ("Running", "Running"));
-    pass(1).await;
+    advance(1).await;
     assert_eq!((world.phase("gentle").as_str(), world.phase("stubborn").as_str()), ("gone", "Running"));
-    pass(2).await;
+    advance(2).await;
     assert_eq!(world.phase("stubborn"), "gone");
     let exit_codes: Vec<String> = world
         .cluster
@@ -66,52 +66,52 @@ async fn a_deleted_pod_ends_within_its_grace_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_with_a_finalizer_remains_until_it_is_removed() {
+async fn pod_with_finalizer_remains_until_the_finalizer_is_removed() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1" }), &[]);
     world.cluster.update("pods", "default", "p", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
-    pass(1).await;
+    advance(1).await;
     world.mark_deleted("p", 30);
-    pass(5).await;
+    advance(5).await;
     assert_eq!(world.phase("p"), "Failed");
     let deletes = world.cluster.requests().into_iter().filter(|it| it.verb == "delete").count();
     assert_eq!(deletes, 1);
     world.cluster.update("pods", "default", "p", |it| it["metadata"]["finalizers"] = json!([]));
-    pass(1).await;
+    advance(1).await;
     assert_eq!(world.phase("p"), "gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_of_the_same_name_is_a_pod_of_its_own() {
+async fn successor_of_same_name_is_a_new_pod() {
     let world = World::new(Options::with_nodes(1)).await;
     let spec = json!({ "nodeName": "node-1", "restartPolicy": "Never" });
     world.create("p", spec.clone(), &[("run-for", "5s")]);
-    pass(4).await;
+    advance(4).await;
     world.cluster.remove("pods", "default", "p");
     world.create("p", spec, &[("run-for", "5s")]);
-    pass(4).await;
+    advance(4).await;
     assert_eq!(world.phase("p"), "Running");
-    pass(2).await;
+    advance(2).await;
     assert_eq!(world.phase("p"), "Succeeded");
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_of_other_clients_survive_the_kubelets_writes() {
+async fn conditions_of_other_clients_survive_status_writes() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "5s")]);
-    pass(1).await;
+    advance(1).await;
     world.cluster.update("pods", "default", "p", |it| {
         let disrupted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
         it["status"]["conditions"].as_array_mut().unwrap().push(disrupted);
     });
-    pass(5).await;
+    advance(5).await;
     let pod = world.pod("p").unwrap();
     assert_eq!(pod["status"]["phase"], "Succeeded");
     assert_eq!(condition(&pod, "DisruptionTarget")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_ended_elsewhere_is_asked_to_go_once_a_second_at_most() {
+async fn removal_of_a_pod_that_ended_elsewhere_is_tried_once_a_second_at_most() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({}), &[]);
     world.mark_deleted("p", 30);
@@ -123,10 +123,10 @@ async fn a_pod_that_ended_elsewhere_is_asked_to_go_once_a_second_at_most() {
         "delete" => Verdict::status(403, "Forbidden", "not now"),
         _ => Verdict::Pass,
     });
-    pass(10).await;
+    advance(10).await;
     let asked = world.cluster.requests().into_iter().filter(|it| it.verb == "delete").count();
     assert!((9..=11).contains(&asked), "{asked} in ten seconds");
     world.cluster.stop_intercepting();
-    pass(2).await;
+    advance(2).await;
     assert_eq!(world.phase("p"), "gone");
 }

@@ -1,10 +1,10 @@
 use fake_nodes::{NodeSpec, Options};
 use serde_json::json;
 
-use crate::world::{World, condition, pass};
+use crate::world::{World, condition, advance};
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_bound_where_they_fit_and_the_rest_says_why_it_waits() {
+async fn pods_are_bound_where_they_fit_and_the_others_have_a_reason() {
     let nodes = vec![NodeSpec::new("a").pods(2), NodeSpec::new("b").pods(1).taint("gpu", "yes", "NoSchedule")];
     let world = World::new(Options { nodes, ..Options::with_nodes(0) }).await;
     for name in ["p1", "p2", "p3"] {
@@ -15,22 +15,22 @@ async fn pods_are_bound_where_they_fit_and_the_rest_says_why_it_waits() {
     world.create("gpu", json!({ "tolerations": tolerations, "nodeSelector": selector }), &[]);
     world.create("gated", json!({ "schedulingGates": [{ "name": "later" }] }), &[]);
     world.create("foreign", json!({ "schedulerName": "somebody-else" }), &[]);
-    pass(2).await;
+    advance(2).await;
     let node = |name: &str| world.pod(name).unwrap()["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     let placed = ["p1", "p2", "p3", "gpu"].map(node);
     assert_eq!(placed.iter().filter(|it| *it == "a").count(), 2, "{placed:?}");
     assert_eq!(placed.iter().filter(|it| *it == "b").count(), 1, "{placed:?}");
     assert_eq!((node("gated"), node("foreign")), (String::new(), String::new()));
-    let waits = ["p1", "p2", "p3"].into_iter().find(|it| node(it).is_empty()).unwrap();
-    let scheduled = condition(&world.pod(waits).unwrap(), "PodScheduled");
+    let waiting = ["p1", "p2", "p3"].into_iter().find(|it| node(it).is_empty()).unwrap();
+    let scheduled = condition(&world.pod(waiting).unwrap(), "PodScheduled");
     assert_eq!((&scheduled["status"], &scheduled["reason"]), (&json!("False"), &json!("Unschedulable")));
     assert!(scheduled["message"].as_str().unwrap().starts_with("0/2 nodes are available: "), "{scheduled}");
 
     let bound = ["p1", "p2"].into_iter().find(|it| node(it) == "a").unwrap();
     world.cluster.delete("pods", "default", bound);
-    pass(2).await;
-    assert!(!node(waits).is_empty(), "room again");
-    assert_eq!(condition(&world.pod(waits).unwrap(), "PodScheduled")["status"], "True");
+    advance(2).await;
+    assert!(!node(waiting).is_empty(), "there are free resources again");
+    assert_eq!(condition(&world.pod(waiting).unwrap(), "PodScheduled")["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +38,7 @@ async fn events_report_the_lifecycle_of_a_pod() {
     let world = World::new(Options { events: true, ..Options::with_nodes(1) }).await;
     let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "2s")];
     world.create("p", json!({ "restartPolicy": "OnFailure" }), &lines);
-    pass(20).await;
+    advance(20).await;
     let mut reasons: Vec<String> = world
         .cluster
         .list("events", "default")

@@ -59,7 +59,7 @@ impl World {
 }
 
 /// Advances virtual time, and half a step more, so that everything that is due at the end is done.
-pub(crate) async fn pass(seconds: u64) {
+pub(crate) async fn advance(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(20)).await;
 }
 

@@ -19,4 +19,4 @@ mod world;
 pub use network::LONGEST_DELAY;
 pub use process::{Process, controller};
 pub use run::{Scenario, seeds, sweep, trace, trace_of};
-pub use world::{Seen, World, Write};
+pub use world::{Delivery, World, Write};

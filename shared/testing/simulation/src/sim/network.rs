@@ -8,32 +8,32 @@ use tower::ServiceExt;
 
 use super::{
     World,
-    plan::{RequestFault, Trouble},
-    process::Incarnation,
+    plan::{RequestFault, ServerError},
+    process::ProcessRun,
     request::{self, SimRequest},
     stale,
     stream::Stream,
-    world::{Seen, Writer},
+    world::{Delivery, Writer},
 };
 
 /// No run needs this many requests.
-const ENDLESS: u64 = 100_000;
+const MAX_REQUESTS: u64 = 100_000;
 /// The client gives up a call without an answer after a minute; this adds time for its consequences.
-const GIVEN_UP: Duration = Duration::from_secs(75);
+const HUNG_DURATION: Duration = Duration::from_secs(75);
 /// The time until a process that ended has been started again.
-const BACK: Duration = Duration::from_secs(5);
+const RESTART_DURATION: Duration = Duration::from_secs(5);
 
 type Answer = Result<Response<Incoming>, BoxError>;
 
 /// The transport between one process and the cluster. All faults of the network and of the server are injected here.
-pub(crate) fn transport(world: World, from: Arc<Incarnation>) -> Transport {
+pub(crate) fn transport(world: World, from: Arc<ProcessRun>) -> Transport {
     let service = tower::service_fn(move |request| transmit(world.clone(), from.clone(), request));
     Transport::new(service)
 }
 
-async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) -> Answer {
+async fn transmit(world: World, from: Arc<ProcessRun>, request: Request<Body>) -> Answer {
     if from.is_gone() {
-        world.fail(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
+        world.fail(format!("{} still sends {} although the process was dropped", from.name, request.uri()));
     }
     if from.is_dying() {
         // The process was killed during the present poll.
@@ -44,13 +44,13 @@ async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) 
     if let Err(wrong) = from.check_send(&asked, sent) {
         world.fail(wrong);
     }
-    let number = world.request();
+    let number = world.count_request();
     // A process that never waits would prevent the check for a broken run, so it is stopped here.
-    if number >= ENDLESS {
-        world.fail(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
+    if number >= MAX_REQUESTS {
+        world.fail(format!("{number} requests, which is too many; the last is {} > {asked}", from.name));
         return std::future::pending().await;
     }
-    let fault = world.plan().request(&asked, number, sent);
+    let fault = world.plan().request_fault(&asked, number, sent);
     world.trace(|| {
         let trouble = if fault == RequestFault::Served { String::new() } else { format!("   !! {fault:?}") };
         format!("{} > {number} {asked}{trouble}", from.name)
@@ -72,26 +72,26 @@ async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) 
         return Ok(answer);
     }
     if asked.is_watch() {
-        return Ok(answer.map(|body| Stream::over(body, world, from.name.clone(), number, asked.resource)));
+        return Ok(answer.map(|body| Stream::wrap(body, world, from.name.clone(), number, asked.resource)));
     }
-    if asked.is_list() && world.has_seen_callback() {
+    if asked.is_list() && world.has_delivery_callback() {
         return report_list(&world, &from, &asked, answer).await;
     }
     Ok(answer)
 }
 
-/// Passes a list on to the process and reports it to the scenario's `seen` callback.
-async fn report_list(world: &World, from: &Incarnation, asked: &SimRequest, answer: Response<Incoming>) -> Answer {
+/// Passes a list on to the process and reports it to the scenario's `on_delivered` callback.
+async fn report_list(world: &World, from: &ProcessRun, asked: &SimRequest, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let text = body.collect().await?.to_bytes();
-    world.report_seen(&Seen { by: &from.name, resource: &asked.resource, text: &text });
+    world.report_delivery(&Delivery { by: &from.name, resource: &asked.resource, text: &text });
     Ok(Response::from_parts(head, Full::from(text).map_err(|never| match never {}).boxed_unsync()))
 }
 
 /// Executes a request with the planned fault.
 async fn execute(
     world: &World,
-    from: &Arc<Incarnation>,
+    from: &Arc<ProcessRun>,
     asked: &SimRequest,
     request: Request<Body>,
     fault: RequestFault,
@@ -101,7 +101,7 @@ async fn execute(
     match fault {
         RequestFault::Served => served.await,
         RequestFault::Slow(time) => serve_after(world, served, time, true).await,
-        RequestFault::OnItsWay(time) => serve_after(world, served, time, false).await,
+        RequestFault::ServedLate(time) => serve_after(world, served, time, false).await,
         RequestFault::Refused => Err(Unreachable("connection refused".to_owned()).into()),
         RequestFault::Reset => Err("connection reset".into()),
         RequestFault::AnswerLost => {
@@ -135,7 +135,7 @@ async fn execute(
             from.kill();
             std::future::pending().await
         }
-        RequestFault::CrashMeanwhile(time) => {
+        RequestFault::CrashDuring(time) => {
             world.spawn("request of a process that crashed", async move {
                 tokio::time::sleep(time).await;
                 let _ = served.await;
@@ -165,27 +165,27 @@ async fn serve_after(
     time: Duration,
     ends_with_sender: bool,
 ) -> Answer {
-    let (mut tell, told) = tokio::sync::oneshot::channel();
+    let (mut sender, receiver) = tokio::sync::oneshot::channel();
     world.spawn("request on its way", async move {
         tokio::select! {
             biased;
-            () = tell.closed(), if ends_with_sender => return,
+            () = sender.closed(), if ends_with_sender => return,
             () = tokio::time::sleep(time) => {}
         }
         // The sender may have given up, but the request is served.
-        let _ = tell.send(served.await);
+        let _ = sender.send(served.await);
     });
-    told.await.unwrap_or_else(|_| Err("the world has ended".into()))
+    receiver.await.unwrap_or_else(|_| Err("the run has ended".into()))
 }
 
 /// Lets the cluster serve a request, from an older state when that is allowed and planned.
-async fn served(world: World, from: Arc<Incarnation>, asked: SimRequest, request: Request<Body>) -> Answer {
-    if asked.is_set() || asked.not_older_than() == Some(0) {
-        world.counts().first_view(world.cluster().version());
+async fn served(world: World, from: Arc<ProcessRun>, asked: SimRequest, request: Request<Body>) -> Answer {
+    if asked.is_streamed_list() || asked.not_older_than() == Some(0) {
+        world.counts().record_first_view(world.cluster().version());
     }
     let past = asked.not_older_than().and_then(|oldest| {
         let newest = world.cluster().version();
-        let version = world.plan().state(oldest, newest.max(oldest))?;
+        let version = world.plan().old_version(oldest, newest.max(oldest))?;
         (version < newest && version > 0).then_some(version)
     });
     if let Some(version) = past {
@@ -200,14 +200,14 @@ async fn served(world: World, from: Arc<Incarnation>, asked: SimRequest, request
         // The state is compacted, or the type was not served then, so no server could show it. A request that accepts
         // any state gets the newest one instead.
         if asked.not_older_than() != Some(0) {
-            return Ok(Trouble::Unavailable.answer());
+            return Ok(ServerError::Unavailable.answer());
         }
     }
     as_writer(&world, &from, &asked, world.cluster().service().oneshot(request)).await
 }
 
 /// Attributes all writes that are stored while `work` runs to `from`.
-async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &SimRequest, work: F) -> F::Output {
+async fn as_writer<F: Future>(world: &World, from: &Arc<ProcessRun>, asked: &SimRequest, work: F) -> F::Output {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| {
         world.set_writer(Some(Writer { process: from.clone(), needs_term: asked.needs_term() }));
@@ -229,11 +229,11 @@ impl RequestFault {
     fn duration(self) -> Duration {
         match self {
             Self::Slow(time)
-            | Self::OnItsWay(time)
+            | Self::ServedLate(time)
             | Self::AnswerLate(time)
-            | Self::CrashMeanwhile(time)
-            | Self::Paused(time) => time + BACK,
-            Self::Hung => GIVEN_UP,
+            | Self::CrashDuring(time)
+            | Self::Paused(time) => time + RESTART_DURATION,
+            Self::Hung => HUNG_DURATION,
             Self::Served => Duration::ZERO,
             Self::Refused
             | Self::Reset
@@ -243,12 +243,12 @@ impl RequestFault {
             | Self::Raced
             | Self::CrashBefore
             | Self::CrashAfter
-            | Self::Stopped => BACK,
+            | Self::Stopped => RESTART_DURATION,
         }
     }
 }
 
-impl Trouble {
+impl ServerError {
     fn answer(self) -> Response<Incoming> {
         let status = |code: u16, reason: &str, message: &str| {
             json!({
@@ -261,7 +261,7 @@ impl Trouble {
             Self::Storage => (500, status(500, "InternalError", "etcdserver: request timed out")),
             Self::Unavailable => (503, Value::from("service unavailable")),
             Self::Timeout => (504, status(504, "Timeout", "request did not complete within the allotted timeout")),
-            Self::NoStream => {
+            Self::NoStreamedList => {
                 let why = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList \
                            feature gate is enabled";
                 (422, status(422, "Invalid", why))

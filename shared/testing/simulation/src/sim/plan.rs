@@ -11,7 +11,7 @@ const SEC: Duration = Duration::from_secs(1);
 pub(crate) const LONG_PAUSE: Duration = Duration::from_secs(25);
 /// The longest delay of a write in milliseconds. With a longer one a write could be applied in the term of the next
 /// leader. No fence helps against that, and a real network with a working connection does not do it.
-const WRITE_ON_ITS_WAY: u64 = 4_000;
+const MAX_WRITE_DELAY: u64 = 4_000;
 
 /// What happens to one request. A healthy client must expect all of this from a real API server.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) enum RequestFault {
     /// Served after this time, unless the client gives up before.
     Slow(Duration),
     /// Served after this time, even if the client has given up.
-    OnItsWay(Duration),
+    ServedLate(Duration),
     /// The connection is refused.
     Refused,
     /// The connection breaks before the request is served.
@@ -32,15 +32,15 @@ pub(crate) enum RequestFault {
     /// Not served and not answered.
     Hung,
     /// Not served, but answered with this error.
-    Answered(Trouble),
+    Answered(ServerError),
     /// Served, but answered with this error.
-    ServedBut(Trouble),
+    ServedBut(ServerError),
     /// Another client changes or creates the same object just before.
     Raced,
     CrashBefore,
     CrashAfter,
     /// The process crashes, and the request is served after this time.
-    CrashMeanwhile(Duration),
+    CrashDuring(Duration),
     /// The process is paused at its next await, after this request was sent.
     Paused(Duration),
     /// The process gets SIGTERM.
@@ -49,7 +49,7 @@ pub(crate) enum RequestFault {
 
 /// Error responses of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum ServerError {
     /// 429 in plain text, with `Retry-After`.
     Busy,
     /// 500, because the storage did not answer.
@@ -59,15 +59,15 @@ pub(crate) enum Trouble {
     /// 504: not served in time.
     Timeout,
     /// 422 of a server that does not stream sets.
-    NoStream,
+    NoStreamedList,
 }
 
 /// What happens to one event of a watch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Shown {
-    Now,
+pub(crate) enum EventFault {
+    Delivered,
     /// Sent after this time; later events come after it.
-    Late(Duration),
+    Delayed(Duration),
     /// The connection breaks before it.
     Reset,
     /// The watch ends before it, as at its timeout.
@@ -89,7 +89,7 @@ pub(crate) enum ProcessFault {
 }
 
 /// Decides which faults happen.
-pub(crate) enum Plan {
+pub(crate) enum FaultPlan {
     Calm,
     Random(Random),
     Script(Script),
@@ -125,7 +125,7 @@ enum Traffic {
     Lease,
 }
 
-impl Plan {
+impl FaultPlan {
     pub(crate) fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1);
         let mut of = |choices: &[u32]| choices[rng.usize(..choices.len())];
@@ -138,32 +138,32 @@ impl Plan {
     }
 
     /// What happens to a request; the first has number 0.
-    pub(crate) fn request(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
+    pub(crate) fn request_fault(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
         match self {
             Self::Calm => RequestFault::Served,
-            Self::Random(it) => it.outage(asked, now).unwrap_or_else(|| it.request(asked)),
-            Self::Script(it) => it.request(asked, number, now),
+            Self::Random(it) => it.outage_fault(asked, now).unwrap_or_else(|| it.request_fault(asked)),
+            Self::Script(it) => it.request_fault(asked, number, now),
         }
     }
 
-    pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
+    pub(crate) fn event_fault(&mut self, number: u64, now: Instant) -> EventFault {
         match self {
-            Self::Calm => Shown::Now,
-            Self::Random(it) => it.event(),
-            Self::Script(it) => it.event(number, now),
+            Self::Calm => EventFault::Delivered,
+            Self::Random(it) => it.event_fault(),
+            Self::Script(it) => it.event_fault(number, now),
         }
     }
 
     /// Which version to show, between the oldest that is allowed and the newest.
-    pub(crate) fn state(&mut self, oldest: u64, newest: u64) -> Option<u64> {
+    pub(crate) fn old_version(&mut self, oldest: u64, newest: u64) -> Option<u64> {
         match self {
             Self::Calm => None,
             Self::Random(it) => (it.stale && it.rng.bool()).then(|| it.rng.u64(oldest..=newest)),
-            Self::Script(it) => it.state(oldest, newest),
+            Self::Script(it) => it.old_version(oldest, newest),
         }
     }
 
-    /// An older state was shown, as `state` had planned.
+    /// An older state was shown, as `old_version` had planned.
     pub(crate) fn on_old_state_shown(&mut self, now: Instant) {
         if let Self::Script(it) = self {
             it.on_old_state_shown(now);
@@ -178,9 +178,9 @@ impl Plan {
     }
 
     /// Returns true when every process crashes now that this version is stored.
-    pub(crate) fn crashes_all_at(&mut self, version: u64) -> bool {
+    pub(crate) fn take_crash_at(&mut self, version: u64) -> bool {
         let Self::Script(it) = self else { return false };
-        it.crashes_all_at(version)
+        it.take_crash_at(version)
     }
 
     /// Returns the next event of a whole process with the time until then.
@@ -198,7 +198,7 @@ impl Plan {
     }
 
     /// A random choice of the plan.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
+    pub(crate) fn choice(&mut self, count: usize) -> usize {
         match self {
             Self::Random(it) => it.rng.usize(..count),
             Self::Calm | Self::Script(_) => 0,
@@ -206,7 +206,7 @@ impl Plan {
     }
 
     /// After which time a process that has ended starts again.
-    pub(crate) fn restart(&mut self) -> Duration {
+    pub(crate) fn restart_delay(&mut self) -> Duration {
         match self {
             Self::Random(it) => MS * it.rng.u32(100..4_000),
             Self::Calm | Self::Script(_) => SEC,
@@ -216,7 +216,7 @@ impl Plan {
 
 impl Random {
     /// What a present outage does to this request.
-    fn outage(&mut self, asked: &SimRequest, now: Instant) -> Option<RequestFault> {
+    fn outage_fault(&mut self, asked: &SimRequest, now: Instant) -> Option<RequestFault> {
         let rng = &mut self.rng;
         let of = Traffic::of(asked);
         if self.outage.as_ref().is_some_and(|it| it.until <= now) {
@@ -234,10 +234,10 @@ impl Random {
         })
     }
 
-    fn request(&mut self, asked: &SimRequest) -> RequestFault {
+    fn request_fault(&mut self, asked: &SimRequest) -> RequestFault {
         let rng = &mut self.rng;
-        if !self.streams && asked.is_set() {
-            return RequestFault::Answered(Trouble::NoStream);
+        if !self.streams && asked.is_streamed_list() {
+            return RequestFault::Answered(ServerError::NoStreamedList);
         }
         if rng.u32(..1_000) >= self.requests {
             let latency = if self.latency == 0 { 0 } else { rng.u64(..self.latency) };
@@ -255,35 +255,35 @@ impl Random {
             3 | 4 => RequestFault::AnswerLost,
             5 | 6 => RequestFault::AnswerLate(within(rng, 30_000)),
             7 => RequestFault::Hung,
-            8..=10 => RequestFault::OnItsWay(within(rng, on_its_way(asked))),
-            11 => RequestFault::Answered(Trouble::Busy),
-            12 => RequestFault::Answered(Trouble::Storage),
-            13 => RequestFault::Answered(Trouble::Unavailable),
-            14 => RequestFault::Answered(Trouble::Timeout),
-            15 => RequestFault::ServedBut(Trouble::Storage),
-            16 => RequestFault::ServedBut(Trouble::Timeout),
+            8..=10 => RequestFault::ServedLate(within(rng, max_delay_ms(asked))),
+            11 => RequestFault::Answered(ServerError::Busy),
+            12 => RequestFault::Answered(ServerError::Storage),
+            13 => RequestFault::Answered(ServerError::Unavailable),
+            14 => RequestFault::Answered(ServerError::Timeout),
+            15 => RequestFault::ServedBut(ServerError::Storage),
+            16 => RequestFault::ServedBut(ServerError::Timeout),
             17..=19 if asked.is_raceable() => RequestFault::Raced,
             17..=19 => RequestFault::Served,
             20 if rng.bool() => RequestFault::CrashBefore,
-            20 => RequestFault::CrashMeanwhile(within(rng, on_its_way(asked))),
+            20 => RequestFault::CrashDuring(within(rng, max_delay_ms(asked))),
             21 => RequestFault::CrashAfter,
             22 => RequestFault::Paused(SEC * rng.u32(1..30)),
             _ => RequestFault::Stopped,
         }
     }
 
-    fn event(&mut self) -> Shown {
+    fn event_fault(&mut self) -> EventFault {
         let rng = &mut self.rng;
         if rng.u32(..1_000) >= self.events {
-            return Shown::Now;
+            return EventFault::Delivered;
         }
         match rng.u8(..12) {
-            0..=4 => Shown::Late(MS * rng.u32(..2_000)),
-            5 | 6 => Shown::Late(MS * rng.u32(..40_000)),
-            7 => Shown::Reset,
-            8 => Shown::End,
-            9 | 10 => Shown::Expired,
-            _ => Shown::Frozen,
+            0..=4 => EventFault::Delayed(MS * rng.u32(..2_000)),
+            5 | 6 => EventFault::Delayed(MS * rng.u32(..40_000)),
+            7 => EventFault::Reset,
+            8 => EventFault::End,
+            9 | 10 => EventFault::Expired,
+            _ => EventFault::Frozen,
         }
     }
 }
@@ -300,11 +300,11 @@ impl Traffic {
 }
 
 /// For how long the network or the server may delay a request whose sender has given up.
-fn on_its_way(asked: &SimRequest) -> u64 {
+fn max_delay_ms(asked: &SimRequest) -> u64 {
     match asked.is_write() {
         true if asked.is_lease() => 12_000,
         // A server may process a create, for example in a slow webhook, for as long as the request's `timeout` allows.
-        true => asked.server_timeout().map_or(WRITE_ON_ITS_WAY, |seconds| seconds * 1_000),
+        true => asked.server_timeout().map_or(MAX_WRITE_DELAY, |seconds| seconds * 1_000),
         false => 40_000,
     }
 }

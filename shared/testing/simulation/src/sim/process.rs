@@ -21,9 +21,9 @@ use crate::Rig;
 /// `--leader-elect-renew-deadline`: a process must not send a write this long after it sent its last renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// The largest difference between the wall clocks of two machines.
-const CLOCKS_DIFFER: i64 = 30;
+const MAX_CLOCK_SKEW: i64 = 30;
 /// No process needs this long to stop.
-const STOPS_WITHIN: Duration = Duration::from_secs(200);
+const MAX_STOP_TIME: Duration = Duration::from_secs(200);
 
 /// What a process of the simulation gets at its start. It must start its tasks in `scope`, read the time from `clock`,
 /// send requests through `transport`, and derive randomness from `seed`.
@@ -70,20 +70,20 @@ pub fn controller(
 }
 
 /// A process that is started again each time it ends, until it is stopped for good.
-pub(crate) struct Slot {
+pub(crate) struct SupervisedProcess {
     pub(crate) name: &'static str,
     lease: Option<&'static str>,
     main: Main,
     /// The result of the last run; `Ok` after a crash.
     exit: Mutex<Result<(), String>>,
-    current: Mutex<Option<Arc<Incarnation>>>,
+    current: Mutex<Option<Arc<ProcessRun>>>,
     stopped: AtomicBool,
     ended: Notify,
     over: AtomicBool,
 }
 
 /// One run of a process, from its start to its end.
-pub(crate) struct Incarnation {
+pub(crate) struct ProcessRun {
     pub(crate) name: String,
     gate: Gate,
     pub(crate) stop: CancellationToken,
@@ -107,7 +107,7 @@ struct Term {
     released: bool,
 }
 
-impl Incarnation {
+impl ProcessRun {
     fn new(name: String, lease: Option<&'static str>) -> Self {
         Self {
             name,
@@ -139,7 +139,7 @@ impl Incarnation {
 
     /// Like `kill -STOP` and later `kill -CONT`.
     pub(crate) fn pause(self: &Arc<Self>, world: &World, pause: Duration) {
-        world.trace(|| format!("!! {} stands still for {pause:?}", self.name));
+        world.trace(|| format!("!! {} is paused for {pause:?}", self.name));
         self.gate.close();
         world.record_fault_until(pause);
         let until = world.now() + pause;
@@ -148,11 +148,11 @@ impl Incarnation {
             let mut paused = self.paused.lock();
             *paused = (*paused).max(Some(until));
         }
-        let (it, told) = (self.clone(), world.clone());
+        let (it, run) = (self.clone(), world.clone());
         world.spawn("pause", async move {
             tokio::time::sleep(pause).await;
-            if it.paused.lock().is_some_and(|end| end <= told.now()) {
-                told.trace(|| format!("!! {} goes on", it.name));
+            if it.paused.lock().is_some_and(|end| end <= run.now()) {
+                run.trace(|| format!("!! {} continues", it.name));
                 it.resume();
             }
         });
@@ -192,7 +192,7 @@ impl Incarnation {
     }
 }
 
-impl Slot {
+impl SupervisedProcess {
     pub(crate) fn new(name: &'static str, lease: Option<&'static str>, main: Main) -> Self {
         Self {
             name,
@@ -206,7 +206,7 @@ impl Slot {
         }
     }
 
-    pub(crate) fn current(&self) -> Option<Arc<Incarnation>> {
+    pub(crate) fn current(&self) -> Option<Arc<ProcessRun>> {
         self.current.lock().clone().filter(|it| !it.is_dying())
     }
 
@@ -219,9 +219,9 @@ impl Slot {
         }
     }
 
-    pub(crate) async fn ended(&self) -> bool {
+    pub(crate) async fn wait_until_ended(&self) -> bool {
         while !self.over.load(Ordering::Relaxed) {
-            if tokio::time::timeout(STOPS_WITHIN, self.ended.notified()).await.is_err() {
+            if tokio::time::timeout(MAX_STOP_TIME, self.ended.notified()).await.is_err() {
                 return false;
             }
         }
@@ -236,7 +236,7 @@ impl Slot {
     /// Starts the process, and starts it again each time it ends.
     pub(crate) async fn supervise(self: Arc<Self>, world: World) {
         for start in 1_u64.. {
-            let it = Arc::new(Incarnation::new(format!("{}#{start}", self.name), self.lease));
+            let it = Arc::new(ProcessRun::new(format!("{}#{start}", self.name), self.lease));
             *self.current.lock() = Some(it.clone());
             if self.stopped.load(Ordering::Relaxed) {
                 it.stop.cancel();
@@ -245,16 +245,16 @@ impl Slot {
             if self.stopped.load(Ordering::Relaxed) {
                 break;
             }
-            let pause = world.plan().restart();
+            let pause = world.plan().restart_delay();
             tokio::time::sleep(pause).await;
         }
         self.over.store(true, Ordering::Relaxed);
         self.ended.notify_one();
     }
 
-    async fn run_once(&self, world: &World, it: &Arc<Incarnation>, start: u64) {
+    async fn run_once(&self, world: &World, it: &Arc<ProcessRun>, start: u64) {
         let seed = world.seed_of(self.name, start);
-        let skew = fastrand::Rng::with_seed(seed).i64(-CLOCKS_DIFFER..=CLOCKS_DIFFER);
+        let skew = fastrand::Rng::with_seed(seed).i64(-MAX_CLOCK_SKEW..=MAX_CLOCK_SKEW);
         let process = Process {
             name: it.name.clone(),
             transport: network::transport(world.clone(), it.clone()),

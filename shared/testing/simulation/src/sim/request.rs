@@ -65,7 +65,7 @@ impl SimRequest {
         if matches!(asked.method, Method::POST | Method::DELETE) {
             asked.body = read(request);
         }
-        let names = match asked.made() {
+        let names = match asked.created_object() {
             Some(object) => object["metadata"]["name"].as_str().unwrap_or_default(),
             None => asked.name.as_str(),
         };
@@ -77,7 +77,7 @@ impl SimRequest {
     }
 
     /// The object that a create request would create.
-    pub(crate) fn made(&self) -> Option<&Value> {
+    pub(crate) fn created_object(&self) -> Option<&Value> {
         let makes = self.method == Method::POST && self.name.is_empty() && self.body["metadata"].is_object();
         makes.then_some(&self.body)
     }
@@ -99,11 +99,11 @@ impl SimRequest {
     /// sender's own election Lease is not such a request, because no other client uses that name.
     pub(crate) fn is_raceable(&self) -> bool {
         let careful = self.method == Method::DELETE && !self.name.is_empty() && self.body["preconditions"].is_object();
-        self.is_update() || careful || (self.made().is_some() && !self.of_election)
+        self.is_update() || careful || (self.created_object().is_some() && !self.of_election)
     }
 
     /// A watch that first sends the existing objects.
-    pub(crate) fn is_set(&self) -> bool {
+    pub(crate) fn is_streamed_list(&self) -> bool {
         self.is_watch() && self.has("sendInitialEvents=true")
     }
 
@@ -130,7 +130,7 @@ impl SimRequest {
 
     /// The oldest state that the answer may show, for requests that accept an older state than the newest.
     pub(crate) fn not_older_than(&self) -> Option<u64> {
-        let free = (self.is_list() || self.is_set()) && !self.has("resourceVersionMatch=Exact");
+        let free = (self.is_list() || self.is_streamed_list()) && !self.has("resourceVersionMatch=Exact");
         let version = self.query.split('&').find_map(|it| it.strip_prefix("resourceVersion="))?;
         version.parse().ok().filter(|_| free)
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{
     World, panics,
-    plan::Plan,
+    plan::FaultPlan,
     script::{At, KINDS, Kind, Place, Script},
 };
 
@@ -23,9 +23,9 @@ const EPOCH: i64 = 1_800_000_000;
 /// How many seeds are run without `SEEDS`.
 const SEEDS: u64 = 20;
 /// How many lines of the trace a failure shows.
-const SHOWN: usize = 80;
+const TRACE_LINES: usize = 80;
 /// No run needs this much virtual time.
-const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+const MAX_RUN_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// What happens in a cluster, and what must hold: see `docs/simulation.md`.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl Scenario {
 
     /// Sets the begin in seconds since the epoch, for example to the night of a clock change.
     #[must_use]
-    pub fn beginning(self, epoch: i64) -> Self {
+    pub fn starting_at(self, epoch: i64) -> Self {
         Self { epoch, ..self }
     }
 }
@@ -62,10 +62,10 @@ enum Run {
 }
 
 impl Run {
-    fn plan(self) -> Plan {
+    fn plan(self) -> FaultPlan {
         match self {
-            Self::Seed(seed) => Plan::random(seed),
-            Self::Place(_, kind, at) => Plan::Script(Script::new(kind, at)),
+            Self::Seed(seed) => FaultPlan::random(seed),
+            Self::Place(_, kind, at) => FaultPlan::Script(Script::new(kind, at)),
         }
     }
 
@@ -95,7 +95,7 @@ pub fn seeds(scenario: &Scenario) {
         (Some(seed), _) => vec![Run::Seed(seed)],
         (None, _) => (0..number("SEEDS").unwrap_or(SEEDS)).map(Run::Seed).collect(),
     };
-    play(scenario, &runs);
+    run_all(scenario, &runs);
 }
 
 /// Runs a scenario once for each place of one fault, or only for the place in `SWEEP`.
@@ -108,7 +108,7 @@ pub fn sweep(scenario: &Scenario) {
         (_, Ok(place)) => vec![named(&place)],
         (_, Err(_)) => places(scenario),
     };
-    play(scenario, &runs);
+    run_all(scenario, &runs);
 }
 
 /// The trace of one seed.
@@ -116,7 +116,7 @@ pub fn sweep(scenario: &Scenario) {
 /// # Errors
 /// Why it failed.
 pub fn trace(scenario: &Scenario, seed: u64) -> Result<Vec<String>, String> {
-    let played = once(scenario, Run::Seed(seed), true);
+    let played = run_once(scenario, Run::Seed(seed), true);
     played.result.map(|()| played.trace)
 }
 
@@ -125,11 +125,11 @@ pub fn trace(scenario: &Scenario, seed: u64) -> Result<Vec<String>, String> {
 /// # Errors
 /// Why it failed.
 pub fn trace_of(scenario: &Scenario, place: &str) -> Result<Vec<String>, String> {
-    let played = once(scenario, named(place), true);
+    let played = run_once(scenario, named(place), true);
     played.result.map(|()| played.trace)
 }
 
-struct Played {
+struct RunResult {
     result: Result<(), String>,
     trace: Vec<String>,
     counts: [u64; 3],
@@ -141,7 +141,7 @@ struct Played {
 
 /// Every place of a run without faults.
 fn places(scenario: &Scenario) -> Vec<Run> {
-    let calm = play_plan(scenario, Plan::Calm, 0, true);
+    let calm = run_plan(scenario, FaultPlan::Calm, 0, true);
     if let Err(why) = calm.result {
         panic!("{} fails without any fault: {why}\n{}", scenario.name, tail(&calm.trace));
     }
@@ -179,12 +179,12 @@ fn named(place: &str) -> Run {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    let Ok(number) = text.parse() else { panic!("{variable}={text} is no number") };
+    let Ok(number) = text.parse() else { panic!("{variable}={text} is not a number") };
     Some(number)
 }
 
 /// Runs on all cores, each run on one thread. Stops at the first failure.
-fn play(scenario: &Scenario, runs: &[Run]) {
+fn run_all(scenario: &Scenario, runs: &[Run]) {
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failed = Mutex::new(Vec::new());
     let totals = Mutex::new([0; 3]);
@@ -197,16 +197,16 @@ fn play(scenario: &Scenario, runs: &[Run]) {
                 while !stop.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&run) = runs.get(number) else { break };
-                    let told = std::env::var_os("TRACE").is_some();
-                    let played = once(scenario, run, told);
+                    let traced = std::env::var_os("TRACE").is_some();
+                    let played = run_once(scenario, run, traced);
                     if let Run::Place(name, ..) = run {
                         effects.lock().entry(name).or_insert([0; 2])[usize::from(played.took_effect)] += 1;
                     }
                     for (total, count) in totals.lock().iter_mut().zip(played.counts) {
                         *total += count;
                     }
-                    if told {
-                        say(&format!("{} {}\n{}", scenario.name, run.variable(), played.trace.join("\n")));
+                    if traced {
+                        print(&format!("{} {}\n{}", scenario.name, run.variable(), played.trace.join("\n")));
                     }
                     if let Err(why) = played.result {
                         stop.store(true, Ordering::Relaxed);
@@ -222,32 +222,32 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     }
     let [requests, events, writes] = *totals.lock();
     let runs = runs.len();
-    say(&format!("{}: {runs} runs, {requests} requests, {events} watch events, {writes} writes", scenario.name));
+    print(&format!("{}: {runs} runs, {requests} requests, {events} watch events, {writes} writes", scenario.name));
     let effects = effects.into_inner();
     for (name, [missed, took_effect]) in &effects {
-        say(&format!("{}: {name} took effect at {took_effect} of {} places", scenario.name, missed + took_effect));
+        print(&format!("{}: {name} took effect at {took_effect} of {} places", scenario.name, missed + took_effect));
     }
     if !effects.is_empty() {
         let all = effects.values().map(|it| it[1]).sum::<u64>();
-        say(&format!("{}: faults took effect at {all} places in total", scenario.name));
+        print(&format!("{}: faults took effect at {all} places in total", scenario.name));
     }
 }
 
 /// The report of a failure: the reason, the trace, and the command that repeats it.
 fn report(scenario: &Scenario, run: Run, why: &str) -> String {
-    let again = once(scenario, run, true);
+    let again = run_once(scenario, run, true);
     let differs = match &again.result {
         Err(now) if now == why => String::new(),
-        other => format!("\nPLAYED AGAIN IT ENDED OTHERWISE, so something is not repeatable: {other:?}"),
+        other => format!("\nTHE REPEATED RUN ENDED DIFFERENTLY, so the run is not repeatable: {other:?}"),
     };
     let (name, variable) = (scenario.name, run.variable());
     let command = command(&variable);
-    format!("{name}: {why}{differs}\n\n{}\n\n{variable} fails; the same again:\n\n    {command}\n", tail(&again.trace))
+    format!("{name}: {why}{differs}\n\n{}\n\n{variable} fails; to repeat it:\n\n    {command}\n", tail(&again.trace))
 }
 
 /// The last lines of a trace.
 fn tail(trace: &[String]) -> String {
-    let first = trace.len().saturating_sub(SHOWN);
+    let first = trace.len().saturating_sub(TRACE_LINES);
     format!(
         "the last {} of {} lines (TRACE=1 shows all):\n{}",
         trace.len() - first,
@@ -269,18 +269,18 @@ fn command(variable: &str) -> String {
 }
 
 /// Executes one run on this thread.
-fn once(scenario: &Scenario, run: Run, traced: bool) -> Played {
-    let played = play_plan(scenario, run.plan(), run.seed(), traced);
+fn run_once(scenario: &Scenario, run: Run, traced: bool) -> RunResult {
+    let played = run_plan(scenario, run.plan(), run.seed(), traced);
     let missed = matches!(run, Run::Place(_, kind, _) if kind.can_always_happen()) && !played.took_effect;
     match played.result {
         Ok(()) if missed => {
-            Played { result: Err("there is no such place: the fault had no effect".to_owned()), ..played }
+            RunResult { result: Err("the fault of this place had no effect".to_owned()), ..played }
         }
         _ => played,
     }
 }
 
-fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played {
+fn run_plan(scenario: &Scenario, plan: FaultPlan, seed: u64, traced: bool) -> RunResult {
     panics::start_recording();
     let world = Mutex::new(None);
     let result = panic::catch_unwind(AssertUnwindSafe(|| run_to_end(scenario, plan, seed, traced, &world)));
@@ -292,8 +292,8 @@ fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played
     let world: Option<World> = world.into_inner();
     let Some(world) = world else { panic!("no world: {result:?}") };
     let [started, first_view] = world.counts().views();
-    let took_effect = matches!(&*world.plan(), Plan::Script(it) if it.took_effect);
-    Played {
+    let took_effect = matches!(&*world.plan(), FaultPlan::Script(it) if it.took_effect);
+    RunResult {
         result,
         trace: world.take_trace(),
         counts: world.counts().all(),
@@ -305,7 +305,7 @@ fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played
 /// Executes a run to its end. The world is returned in any case.
 fn run_to_end(
     scenario: &Scenario,
-    plan: Plan,
+    plan: FaultPlan,
     seed: u64,
     traced: bool,
     left: &Mutex<Option<World>>,
@@ -315,10 +315,10 @@ fn run_to_end(
     runtime.block_on(async {
         let world = World::new(seed, plan, traced, scenario.epoch);
         *left.lock() = Some(world.clone());
-        let done = tokio::time::timeout(ENDLESS, run_scenario(&world, scenario));
+        let done = tokio::time::timeout(MAX_RUN_TIME, run_scenario(&world, scenario));
         let result = tokio::select! {
             biased;
-            why = world.broken() => Err(why),
+            why = world.failure() => Err(why),
             // A panic of the scenario itself is reported with its seed too.
             done = AssertUnwindSafe(done).catch_unwind() => match done {
                 Ok(Ok(done)) => done,
@@ -332,7 +332,7 @@ fn run_to_end(
         }
         let left = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let result = match result {
-            Ok(()) if left > 0 => Err(format!("{left} tasks are left, though every process was dropped")),
+            Ok(()) if left > 0 => Err(format!("{left} tasks are left although every process was dropped")),
             result => result,
         };
         if let Err(why) = &result {
@@ -348,6 +348,6 @@ async fn run_scenario(world: &World, scenario: &Scenario) -> Result<(), String> 
 }
 
 #[expect(clippy::print_stdout, reason = "a test prints a summary, which cargo shows with --nocapture")]
-fn say(text: &str) {
+fn print(text: &str) {
     println!("{text}");
 }

@@ -3,15 +3,15 @@ use std::{fmt, str::FromStr, time::Duration};
 use clock::Instant;
 
 use super::{
-    plan::{LONG_PAUSE, RequestFault, Shown, Trouble},
+    plan::{LONG_PAUSE, RequestFault, EventFault, ServerError},
     request::SimRequest,
 };
 
 /// For how long the API server shows no newer state after all processes were killed: until another process is the
 /// leader.
-const BEHIND: Duration = LONG_PAUSE;
+const STALE_DURATION: Duration = LONG_PAUSE;
 /// For how long watches do not show a create whose sender has crashed: until another process is the leader.
-const HELD_UNSEEN: Duration = Duration::from_secs(5);
+const HIDDEN_DURATION: Duration = Duration::from_secs(5);
 
 /// One fault at one place.
 #[derive(Debug, Clone, Copy)]
@@ -22,10 +22,10 @@ pub(crate) struct Script {
     pub(crate) took_effect: bool,
     /// The state of faults with two steps.
     refuse_watch: bool,
-    go_back: bool,
+    show_old: bool,
     crashed: bool,
     /// From when and until when the server shows no newer state.
-    behind: Option<[Instant; 2]>,
+    hidden: Option<[Instant; 2]>,
 }
 
 /// The number of the request, event or version of a run, and for some kinds the version that is shown.
@@ -126,17 +126,17 @@ impl Kind {
 
 impl Script {
     pub(crate) fn new(kind: Kind, at: At) -> Self {
-        Self { kind, at, took_effect: false, refuse_watch: false, go_back: false, crashed: false, behind: None }
+        Self { kind, at, took_effect: false, refuse_watch: false, show_old: false, crashed: false, hidden: None }
     }
 
-    pub(crate) fn request(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
-        if asked.is_set() && (self.kind == Kind::FirstView || self.crashed) {
-            return RequestFault::Answered(Trouble::NoStream);
+    pub(crate) fn request_fault(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
+        if asked.is_streamed_list() && (self.kind == Kind::FirstView || self.crashed) {
+            return RequestFault::Answered(ServerError::NoStreamedList);
         }
-        if self.refuse_watch && asked.is_watch() && !asked.is_set() {
+        if self.refuse_watch && asked.is_watch() && !asked.is_streamed_list() {
             self.refuse_watch = false;
-            self.go_back = true;
-            return RequestFault::Answered(Trouble::Storage);
+            self.show_old = true;
+            return RequestFault::Answered(ServerError::Storage);
         }
         if number != self.at.number {
             return RequestFault::Served;
@@ -147,12 +147,12 @@ impl Script {
             Kind::CrashHeld if let Some(allowed) = asked.server_timeout() => {
                 // Stored in the last second that its sender allowed, and shown late.
                 let held = Duration::from_millis(allowed * 1_000 - 500);
-                self.behind = Some([now + held, now + held + HELD_UNSEEN]);
-                RequestFault::CrashMeanwhile(held)
+                self.hidden = Some([now + held, now + held + HIDDEN_DURATION]);
+                RequestFault::CrashDuring(held)
             }
             Kind::LoseAnswer => RequestFault::AnswerLost,
             Kind::FailRequest => RequestFault::Reset,
-            Kind::ErrorAfter => RequestFault::ServedBut(Trouble::Timeout),
+            Kind::ErrorAfter => RequestFault::ServedBut(ServerError::Timeout),
             Kind::Race if asked.is_raceable() => RequestFault::Raced,
             Kind::Pause => RequestFault::Paused(LONG_PAUSE),
             Kind::Stop => RequestFault::Stopped,
@@ -170,22 +170,22 @@ impl Script {
         fault
     }
 
-    pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
-        if let Some([_, until]) = self.behind.filter(|[from, until]| (*from..*until).contains(&now)) {
-            return Shown::Late(until.saturating_duration_since(now));
+    pub(crate) fn event_fault(&mut self, number: u64, now: Instant) -> EventFault {
+        if let Some([_, until]) = self.hidden.filter(|[from, until]| (*from..*until).contains(&now)) {
+            return EventFault::Delayed(until.saturating_duration_since(now));
         }
         if number != self.at.number {
-            return Shown::Now;
+            return EventFault::Delivered;
         }
         let shown = match self.kind {
-            Kind::DelayEvent => Shown::Late(LONG_PAUSE),
-            Kind::DropEvent => Shown::Reset,
-            Kind::ExpireEvent => Shown::Expired,
-            Kind::FreezeEvent => Shown::Frozen,
+            Kind::DelayEvent => EventFault::Delayed(LONG_PAUSE),
+            Kind::DropEvent => EventFault::Reset,
+            Kind::ExpireEvent => EventFault::Expired,
+            Kind::FreezeEvent => EventFault::Frozen,
             Kind::RelistOld => {
                 self.refuse_watch = true;
                 // The fault counts once a list shows less than this event.
-                return Shown::Refused;
+                return EventFault::Refused;
             }
             Kind::CrashBefore
             | Kind::CrashAfter
@@ -197,28 +197,28 @@ impl Script {
             | Kind::Pause
             | Kind::Stop
             | Kind::FirstView
-            | Kind::RestartInPast => Shown::Now,
+            | Kind::RestartInPast => EventFault::Delivered,
         };
-        self.took_effect |= shown != Shown::Now;
+        self.took_effect |= shown != EventFault::Delivered;
         shown
     }
 
-    pub(crate) fn state(&mut self, oldest: u64, newest: u64) -> Option<u64> {
+    pub(crate) fn old_version(&mut self, oldest: u64, newest: u64) -> Option<u64> {
         match self.kind {
             Kind::FirstView if oldest == 0 => Some(self.at.number.min(newest)),
             Kind::RestartInPast if oldest == 0 && self.crashed => self.at.view.map(|it| it.min(newest)),
-            _ => std::mem::take(&mut self.go_back).then_some(oldest),
+            _ => std::mem::take(&mut self.show_old).then_some(oldest),
         }
     }
 
     pub(crate) fn on_old_state_shown(&mut self, now: Instant) {
         self.took_effect = true;
         if self.kind == Kind::RestartInPast {
-            self.behind.get_or_insert([now, now + BEHIND]);
+            self.hidden.get_or_insert([now, now + STALE_DURATION]);
         }
     }
 
-    pub(crate) fn crashes_all_at(&mut self, version: u64) -> bool {
+    pub(crate) fn take_crash_at(&mut self, version: u64) -> bool {
         let now = self.kind == Kind::RestartInPast && !self.crashed && version == self.at.number;
         self.crashed |= now;
         now

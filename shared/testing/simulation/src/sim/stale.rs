@@ -23,11 +23,11 @@ pub(crate) async fn rewrite<F: Future<Output = Answer>>(
     if !listed.status().is_success() {
         return Ok(None);
     }
-    if !asked.is_set() {
+    if !asked.is_streamed_list() {
         return Ok(Some(listed));
     }
     let page: Value = serde_json::from_slice(&listed.into_body().collect().await?.to_bytes())?;
-    let mut first = frames(&page);
+    let mut first = initial_events(&page);
     let watched = serve(watch(asked, request, version)?).await?;
     if !watched.status().is_success() {
         return Ok(Some(watched));
@@ -42,20 +42,20 @@ pub(crate) async fn rewrite<F: Future<Output = Answer>>(
 
 /// The list that shows exactly this state.
 fn list(asked: &SimRequest, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
-    let query = format!("{}&resourceVersion={version}&resourceVersionMatch=Exact", kept(asked));
+    let query = format!("{}&resourceVersion={version}&resourceVersionMatch=Exact", other_parameters(asked));
     let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("application/json");
     let accept = accept.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
-    again(asked, &query, &accept)
+    get_request(asked, &query, &accept)
 }
 
 /// The watch that continues from this version.
 fn watch(asked: &SimRequest, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
-    let query = format!("{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}", kept(asked));
+    let query = format!("{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}", other_parameters(asked));
     let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("application/json");
-    again(asked, &query, accept)
+    get_request(asked, &query, accept)
 }
 
-fn again(asked: &SimRequest, query: &str, accept: &str) -> Result<Request<Body>, BoxError> {
+fn get_request(asked: &SimRequest, query: &str, accept: &str) -> Result<Request<Body>, BoxError> {
     let uri: Uri = format!("{}?{}", asked.path, query.trim_start_matches('&')).parse()?;
     let mut request = Request::new(Full::default());
     *request.method_mut() = Method::GET;
@@ -65,7 +65,7 @@ fn again(asked: &SimRequest, query: &str, accept: &str) -> Result<Request<Body>,
 }
 
 /// The parameters that select neither a version nor a page.
-fn kept(asked: &SimRequest) -> String {
+fn other_parameters(asked: &SimRequest) -> String {
     const REPLACED: [&str; 6] =
         ["watch=", "sendInitialEvents=", "resourceVersionMatch=", "resourceVersion=", "allowWatchBookmarks=", "limit="];
     let kept = asked.query.split('&').filter(|it| !REPLACED.iter().any(|gone| it.starts_with(gone)));
@@ -73,7 +73,7 @@ fn kept(asked: &SimRequest) -> String {
 }
 
 /// A list as the first events of a watch.
-fn frames(page: &Value) -> VecDeque<Bytes> {
+fn initial_events(page: &Value) -> VecDeque<Bytes> {
     let kind = page["kind"].as_str().unwrap_or_default().trim_end_matches("List");
     let line = |event: Value| Bytes::from(format!("{event}\n"));
     let items = page["items"].as_array().into_iter().flatten().map(|item| {

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::time::Sleep;
 
-use super::{World, plan::Shown, world::Seen};
+use super::{World, plan::EventFault, world::Delivery};
 
 /// A watch with its faults. Events of one watch stay in order. Each watch is delayed separately, so the order between
 /// two watches may change.
@@ -20,12 +20,12 @@ pub(crate) struct Stream {
     inner: Incoming,
     world: World,
     /// The process and its request.
-    whose: String,
+    process: String,
     number: u64,
     resource: String,
     /// Lines that arrived together.
     lines: VecDeque<Bytes>,
-    held: Option<(Bytes, Pin<Box<Sleep>>)>,
+    delayed: Option<(Bytes, Pin<Box<Sleep>>)>,
     state: State,
 }
 
@@ -37,9 +37,9 @@ enum State {
 }
 
 impl Stream {
-    pub(crate) fn over(inner: Incoming, world: World, whose: String, number: u64, resource: String) -> Incoming {
+    pub(crate) fn wrap(inner: Incoming, world: World, process: String, number: u64, resource: String) -> Incoming {
         let stream =
-            Self { inner, world, whose, number, resource, lines: VecDeque::new(), held: None, state: State::Open };
+            Self { inner, world, process, number, resource, lines: VecDeque::new(), delayed: None, state: State::Open };
         stream.boxed_unsync()
     }
 
@@ -66,13 +66,13 @@ impl Stream {
     }
 
     fn report_event(&self, line: &Bytes) {
-        self.world.report_seen(&Seen { by: &self.whose, resource: &self.resource, text: line });
-        self.world.trace(|| format!("{} ~ {} {}", self.whose, self.number, summary(line)));
+        self.world.report_delivery(&Delivery { by: &self.process, resource: &self.resource, text: line });
+        self.world.trace(|| format!("{} ~ {} {}", self.process, self.number, summary(line)));
     }
 
     fn trace_end(&mut self, how: &str, line: &Bytes) {
         self.state = State::Ended;
-        self.world.trace(|| format!("{} ~ {} !! {how} before {}", self.whose, self.number, summary(line)));
+        self.world.trace(|| format!("{} ~ {} !! {how} before {}", self.process, self.number, summary(line)));
     }
 }
 
@@ -86,9 +86,9 @@ impl Body for Stream {
             State::Frozen => return Poll::Pending,
             State::Ended => return Poll::Ready(None),
         }
-        if let Some((_, time)) = &mut self.held {
+        if let Some((_, time)) = &mut self.delayed {
             ready!(time.as_mut().poll(cx));
-            if let Some((line, _)) = self.held.take() {
+            if let Some((line, _)) = self.delayed.take() {
                 self.report_event(&line);
                 return Poll::Ready(Some(Ok(Frame::data(line))));
             }
@@ -101,36 +101,36 @@ impl Body for Stream {
                 return Poll::Ready(None);
             }
         };
-        let number = self.world.counts().event();
+        let number = self.world.counts().count_event();
         let reset = || Poll::Ready(Some(Err("connection reset".into())));
-        let shown = self.world.plan().event(number, self.world.now());
+        let shown = self.world.plan().event_fault(number, self.world.now());
         match shown {
-            Shown::Now => {
+            EventFault::Delivered => {
                 self.report_event(&line);
                 Poll::Ready(Some(Ok(Frame::data(line))))
             }
-            Shown::Late(time) => {
+            EventFault::Delayed(time) => {
                 self.world
-                    .trace(|| format!("{} ~ {} !! late by {time:?}: {}", self.whose, self.number, summary(&line)));
+                    .trace(|| format!("{} ~ {} !! late by {time:?}: {}", self.process, self.number, summary(&line)));
                 self.world.record_fault_until(time);
-                self.held = Some((line, Box::pin(tokio::time::sleep(time))));
+                self.delayed = Some((line, Box::pin(tokio::time::sleep(time))));
                 self.poll_frame(cx)
             }
-            Shown::Reset | Shown::Refused => {
+            EventFault::Reset | EventFault::Refused => {
                 self.trace_end("reset", &line);
                 reset()
             }
-            Shown::Expired => {
+            EventFault::Expired => {
                 self.trace_end("reset and compaction", &line);
                 self.world.cluster().compact();
                 reset()
             }
-            Shown::End => {
+            EventFault::End => {
                 self.trace_end("ended", &line);
                 Poll::Ready(None)
             }
-            Shown::Frozen => {
-                self.world.trace(|| format!("{} ~ {} !! frozen before {}", self.whose, self.number, summary(&line)));
+            EventFault::Frozen => {
+                self.world.trace(|| format!("{} ~ {} !! frozen before {}", self.process, self.number, summary(&line)));
                 self.state = State::Frozen;
                 Poll::Pending
             }

@@ -19,8 +19,8 @@ use tokio::sync::watch;
 
 use super::{
     LONGEST_DELAY,
-    plan::{Plan, ProcessFault},
-    process::{Incarnation, Main, Process, Slot},
+    plan::{FaultPlan, ProcessFault},
+    process::{ProcessRun, Main, Process, SupervisedProcess},
     request::SimRequest,
     trace::Trace,
 };
@@ -30,10 +30,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The limit of requests without a change of the clock. More of them mean that processes wake each other in an endless
 /// loop.
-const AT_ONE_INSTANT: u32 = 10_000;
+const MAX_REQUESTS_AT_ONE_INSTANT: u32 = 10_000;
 /// The limit for the stop of a process without faults: the time that controllers have, plus the time to release the
 /// Lease.
-const STOPS_AT_ONCE: Duration = Duration::from_secs(12);
+const STOP_LIMIT: Duration = Duration::from_secs(12);
 /// Namespaces that always exist, even when they are not stored.
 const SYSTEM: [&str; 2] = ["default", "kube-system"];
 
@@ -46,31 +46,31 @@ struct Inner {
     clock: Clock,
     seed: u64,
     trace: Trace,
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultPlan>,
     counts: Counts,
     /// When the last request came, and how many came at the same time.
-    rush: Mutex<(Instant, u32)>,
+    at_instant: Mutex<(Instant, u32)>,
     rng: Mutex<Rng>,
     /// Owns the tasks of the world itself.
     scope: Mutex<Option<Scope>>,
-    slots: Mutex<Vec<Arc<Slot>>>,
+    slots: Mutex<Vec<Arc<SupervisedProcess>>>,
     writer: Mutex<Option<Writer>>,
     calm: AtomicBool,
     /// For each Lease, as `namespace/name`: the process that wrote its present holder.
-    holders: Mutex<BTreeMap<String, Option<Arc<Incarnation>>>>,
+    holders: Mutex<BTreeMap<String, Option<Arc<ProcessRun>>>>,
     /// The time at which the last fault so far has ended.
     faults_end: Mutex<Option<Instant>>,
     invariants: Mutex<Vec<Invariant>>,
-    seen_callback: Mutex<Option<SeenCallback>>,
+    delivery_callback: Mutex<Option<DeliveryCallback>>,
     broken: watch::Sender<Option<String>>,
 }
 
 type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Send>);
 
-type SeenCallback = Box<dyn FnMut(&Seen) + Send>;
+type DeliveryCallback = Box<dyn FnMut(&Delivery) + Send>;
 
 /// What a process gets of a resource: one line of a watch, or one list.
-pub struct Seen<'a> {
+pub struct Delivery<'a> {
     /// The process, such as `a#1`.
     pub by: &'a str,
     /// Such as `pods` or `jobs.batch`.
@@ -81,7 +81,7 @@ pub struct Seen<'a> {
 
 /// The process whose request the cluster handles now.
 pub(crate) struct Writer {
-    pub(crate) process: Arc<Incarnation>,
+    pub(crate) process: Arc<ProcessRun>,
     pub(crate) needs_term: bool,
 }
 
@@ -113,15 +113,15 @@ impl<'a> Deref for Write<'a> {
 }
 
 impl Counts {
-    pub(crate) fn request(&self) -> u64 {
+    pub(crate) fn count_request(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn event(&self) -> u64 {
+    pub(crate) fn count_event(&self) -> u64 {
         self.events.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn first_view(&self, version: u64) {
+    pub(crate) fn record_first_view(&self, version: u64) {
         self.first_view.fetch_max(version, Ordering::Relaxed);
     }
 
@@ -173,7 +173,7 @@ impl World {
     }
 
     fn start(&self, name: &'static str, lease: Option<&'static str>, main: Main) {
-        let slot = Arc::new(Slot::new(name, lease, main));
+        let slot = Arc::new(SupervisedProcess::new(name, lease, main));
         let first = {
             let mut slots = self.0.slots.lock();
             slots.push(slot.clone());
@@ -205,10 +205,10 @@ impl World {
             return;
         }
         self.trace(|| "== calm".to_owned());
-        if matches!(*self.plan(), Plan::Script(_)) {
+        if matches!(*self.plan(), FaultPlan::Script(_)) {
             return;
         }
-        *self.plan() = Plan::Calm;
+        *self.plan() = FaultPlan::Calm;
         for slot in &*self.0.slots.lock() {
             if let Some(it) = slot.current() {
                 it.resume();
@@ -222,24 +222,24 @@ impl World {
         self.0.calm.load(Ordering::Relaxed)
     }
 
-    /// Waits until `so` is true, and checks that it stays true until everything that was delayed has arrived.
+    /// Waits until `condition` is true, and checks that it stays true until everything that was delayed has arrived.
     ///
     /// # Errors
     /// When it is not true `within` this time, or is false again a little later.
-    pub async fn eventually(&self, within: Duration, what: &str, so: impl Fn() -> bool) -> Result<(), String> {
+    pub async fn eventually(&self, within: Duration, what: &str, condition: impl Fn() -> bool) -> Result<(), String> {
         let until = self.now() + within;
-        while !so() {
+        while !condition() {
             if self.now() >= until {
-                return Err(format!("within {within:?} it never came true: {what}"));
+                return Err(format!("not true within {within:?}: {what}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let reached = self.now();
         while self.now() < reached + LONGEST_DELAY {
             tokio::time::sleep(POLL_INTERVAL).await;
-            if !so() {
+            if !condition() {
                 let later = self.now().saturating_duration_since(reached);
-                return Err(format!("it came true, and {later:?} later it was so no more: {what}"));
+                return Err(format!("became true, but was false again after {later:?}: {what}"));
             }
         }
         Ok(())
@@ -250,10 +250,10 @@ impl World {
         self.0.invariants.lock().push((what, Box::new(holds)));
     }
 
-    /// Calls `look` with everything that processes get from watches and lists from now on, at the moment at which they
-    /// get it. A process cannot know what it has not been shown. The closure must not own the world.
-    pub fn seen(&self, look: impl FnMut(&Seen) + Send + 'static) {
-        *self.0.seen_callback.lock() = Some(Box::new(look));
+    /// Calls `callback` with everything that processes get from watches and lists from now on, at the moment at which
+    /// they get it. A process cannot know what it has not been shown. The closure must not own the world.
+    pub fn on_delivered(&self, callback: impl FnMut(&Delivery) + Send + 'static) {
+        *self.0.delivery_callback.lock() = Some(Box::new(callback));
     }
 
     /// Ends the run as failed.
@@ -268,12 +268,12 @@ impl World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, plan: Plan, traced: bool, epoch: i64) -> Self {
+    pub(crate) fn new(seed: u64, plan: FaultPlan, traced: bool, epoch: i64) -> Self {
         let clock = Clock::virtual_from(Timestamp::from_second(epoch).unwrap_or(Timestamp::UNIX_EPOCH));
         let cluster = TestCluster::with_seed(clock.clone(), seed);
         cluster.set_recording(false);
         let inner = Inner {
-            rush: Mutex::new((clock.now(), 0)),
+            at_instant: Mutex::new((clock.now(), 0)),
             trace: Trace::new(traced, clock.clone()),
             cluster,
             clock,
@@ -288,7 +288,7 @@ impl World {
             holders: Mutex::default(),
             faults_end: Mutex::default(),
             invariants: Mutex::default(),
-            seen_callback: Mutex::default(),
+            delivery_callback: Mutex::default(),
             broken: watch::Sender::new(None),
         };
         let world = Self(Arc::new(inner));
@@ -305,7 +305,7 @@ impl World {
         self.0.clock.now()
     }
 
-    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+    pub(crate) fn plan(&self) -> MutexGuard<'_, FaultPlan> {
         self.0.plan.lock()
     }
 
@@ -314,31 +314,31 @@ impl World {
     }
 
     /// Counts a request, and fails a run whose clock does not advance any more.
-    pub(crate) fn request(&self) -> u64 {
+    pub(crate) fn count_request(&self) -> u64 {
         let now = self.now();
         let together = {
-            let mut rush = self.0.rush.lock();
-            *rush = if rush.0 == now { (now, rush.1 + 1) } else { (now, 1) };
-            rush.1
+            let mut at_instant = self.0.at_instant.lock();
+            *at_instant = if at_instant.0 == now { (now, at_instant.1 + 1) } else { (now, 1) };
+            at_instant.1
         };
-        if together == AT_ONE_INSTANT {
-            self.fail(format!("{AT_ONE_INSTANT} requests at one instant: the processes go round in circles"));
+        if together == MAX_REQUESTS_AT_ONE_INSTANT {
+            self.fail(format!("{MAX_REQUESTS_AT_ONE_INSTANT} requests at one instant: the processes run in an endless loop"));
         }
-        self.counts().request()
+        self.counts().count_request()
     }
 
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         self.0.trace.record(what);
     }
 
-    pub(crate) fn report_seen(&self, seen: &Seen) {
-        if let Some(look) = &mut *self.0.seen_callback.lock() {
-            look(seen);
+    pub(crate) fn report_delivery(&self, delivery: &Delivery) {
+        if let Some(callback) = &mut *self.0.delivery_callback.lock() {
+            callback(delivery);
         }
     }
 
-    pub(crate) fn has_seen_callback(&self) -> bool {
-        self.0.seen_callback.lock().is_some()
+    pub(crate) fn has_delivery_callback(&self) -> bool {
+        self.0.delivery_callback.lock().is_some()
     }
 
     pub(crate) fn take_trace(&self) -> Vec<String> {
@@ -377,10 +377,10 @@ impl World {
         let cluster = self.cluster();
         let SimRequest { resource, namespace, name, .. } = asked;
         // A custom kind may have been removed while a process still requests it.
-        if !cluster.serves(resource) {
+        if !cluster.is_served(resource) {
             return false;
         }
-        let Some(made) = asked.made() else {
+        let Some(made) = asked.created_object() else {
             let there = cluster.get(resource, namespace, name).is_some();
             if there {
                 let number = cluster.version().to_string();
@@ -406,14 +406,14 @@ impl World {
     }
 
     /// Waits until the run has failed.
-    pub(crate) async fn broken(&self) -> String {
+    pub(crate) async fn failure(&self) -> String {
         let mut broken = self.0.broken.subscribe();
         loop {
             if let Some(why) = broken.borrow_and_update().clone() {
                 return why;
             }
             if broken.changed().await.is_err() {
-                return "the world is gone".to_owned();
+                return "the run has ended".to_owned();
             }
         }
     }
@@ -432,7 +432,7 @@ impl World {
         let slots = self.0.slots.lock().clone();
         slots.iter().for_each(|it| it.stop());
         for slot in slots {
-            if !slot.ended().await {
+            if !slot.wait_until_ended().await {
                 return Err(format!("{} does not stop", slot.name));
             }
             if self.0.faults_end.lock().is_some() {
@@ -440,10 +440,10 @@ impl World {
                 continue;
             }
             let took = self.now().saturating_duration_since(asked);
-            if took > STOPS_AT_ONCE {
-                return Err(format!("{} needs {took:?} to stop, though nothing goes wrong", slot.name));
+            if took > STOP_LIMIT {
+                return Err(format!("{} needs {took:?} to stop without any fault", slot.name));
             }
-            slot.exit().map_err(|why| format!("{} fails when it is asked to stop: {why}", slot.name))?;
+            slot.exit().map_err(|why| format!("{} fails at its stop: {why}", slot.name))?;
         }
         Ok(())
     }
@@ -454,7 +454,7 @@ impl World {
         self.0.holders.lock().clear();
         // A callback that owns this world would keep it alive for ever.
         self.cluster().stop_intercepting();
-        self.cluster().witness(|_| {});
+        self.cluster().on_response(|_| {});
     }
 
     /// Checks a stored write.
@@ -477,15 +477,15 @@ impl World {
         }
         // An Event describes the past, so it may be stored after the term of its sender. It must still be sent within
         // the term.
-        let tells = written.kind() == "Event";
+        let is_event = written.kind() == "Event";
         if let Some((process, lease)) =
-            process.as_ref().filter(|_| needs_term && !tells).and_then(|it| Some((it, it.lease?)))
+            process.as_ref().filter(|_| needs_term && !is_event).and_then(|it| Some((it, it.lease?)))
         {
             let holders = self.0.holders.lock();
             let holds = holders.get(lease).and_then(Option::as_ref).is_some_and(|it| Arc::ptr_eq(it, process));
             if !holds {
                 let what = format!("{} {}", written.resource(), written.name());
-                self.fail(format!("{} writes {what} though the Lease does not name it", process.name));
+                self.fail(format!("{} writes {what} although the Lease does not name it", process.name));
             }
         }
         let write = Write { by, written };
@@ -494,7 +494,7 @@ impl World {
                 self.fail(format!("{what}: {why}"));
             }
         }
-        if self.plan().crashes_all_at(written.version()) {
+        if self.plan().take_crash_at(written.version()) {
             for process in self.0.slots.lock().iter().filter_map(|it| it.current()) {
                 self.trace(|| format!("!! {} is killed", process.name));
                 process.kill();
@@ -503,7 +503,7 @@ impl World {
         }
     }
 
-    fn on_lease_stored(&self, written: &Written, process: Option<&Arc<Incarnation>>) {
+    fn on_lease_stored(&self, written: &Written, process: Option<&Arc<ProcessRun>>) {
         let holder_of = |lease: Option<serde_json::Value>| {
             let lease = lease.unwrap_or_default();
             lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
@@ -524,7 +524,7 @@ impl World {
                 return;
             }
             let slots = self.0.slots.lock().clone();
-            let chosen = self.plan().below(slots.len());
+            let chosen = self.plan().choice(slots.len());
             let Some(process) = slots[chosen].current() else { continue };
             self.record_fault_until(POLL_INTERVAL * 5);
             match process_fault {
@@ -534,7 +534,7 @@ impl World {
                 }
                 ProcessFault::Pause(time) => process.pause(&self, time),
                 ProcessFault::Stop => {
-                    self.trace(|| format!("!! {} is asked to stop", process.name));
+                    self.trace(|| format!("!! {} is stopped", process.name));
                     process.stop.cancel();
                 }
             }

@@ -13,8 +13,8 @@ const NAMESPACE: &str = "kube-system";
 pub(crate) fn start(builder: &mut Builder) {
     let (nodes, pods) = (builder.informer::<Node>(Proof::Needed), builder.informer::<Pod>(Proof::Needed));
     let queue = builder.queue::<Atom>("toy", Backoff::per_key(Duration::from_millis(50), Duration::from_secs(20)));
-    wake(builder, &nodes, &queue);
-    wake(builder, &pods, &queue);
+    enqueue_on_change(builder, &nodes, &queue);
+    enqueue_on_change(builder, &pods, &queue);
     let api = builder.api(Factor::ONE);
     builder.workers(&queue, 2, move |name: Atom| {
         let (api, nodes, pods) = (api.clone(), nodes.clone(), pods.clone());
@@ -22,7 +22,7 @@ pub(crate) fn start(builder: &mut Builder) {
     });
 }
 
-fn wake<T: Typed>(builder: &mut Builder, informer: &Informer<T>, queue: &Queue<Atom>) {
+fn enqueue_on_change<T: Typed>(builder: &mut Builder, informer: &Informer<T>, queue: &Queue<Atom>) {
     let queue = queue.clone();
     builder.on_change(informer, None, move |change, lane| {
         if let Some(changed) = change.new.or(change.old) {

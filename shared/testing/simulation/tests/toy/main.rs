@@ -1,7 +1,7 @@
 //! The example of `docs/simulation.md`: a small controller (`controller.rs`) and its simulation.
 
 mod controller;
-mod notices;
+mod invariants;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,11 +10,11 @@ use test_cluster::{Change, TestCluster};
 use testing::sim::{self, Scenario, World};
 
 /// Nodes are created and deleted; each gets its pod, and no pod is deleted whose node exists.
-async fn nodes_come_and_go(world: World) -> Result<(), String> {
-    world.always("a pod goes only after its node", |write| {
+async fn nodes_are_created_and_deleted(world: World) -> Result<(), String> {
+    world.always("a pod is deleted only after its node", |write| {
         let deleted = write.resource() == "pods" && write.change() == Change::Removed;
         if deleted && write.get("nodes", "", write.name()).is_some() {
-            return Err(format!("{} deletes the pod of {}, which lives", write.by, write.name()));
+            return Err(format!("{} deletes the pod of {}, which exists", write.by, write.name()));
         }
         Ok(())
     });
@@ -31,7 +31,7 @@ async fn nodes_come_and_go(world: World) -> Result<(), String> {
     }
     world.calm();
     let same = || names(world.cluster(), "nodes") == names(world.cluster(), "pods");
-    world.eventually(Duration::from_secs(300), "each node has its pod, and no other pod is there", same).await
+    world.eventually(Duration::from_secs(300), "each node has its pod, and no other pod exists", same).await
 }
 
 fn names(cluster: &TestCluster, kind: &str) -> BTreeSet<String> {
@@ -40,10 +40,10 @@ fn names(cluster: &TestCluster, kind: &str) -> BTreeSet<String> {
 
 #[test]
 fn toy_random() {
-    sim::seeds(&Scenario::new("toy", nodes_come_and_go));
+    sim::seeds(&Scenario::new("toy", nodes_are_created_and_deleted));
 }
 
 #[test]
 fn toy_sweep() {
-    sim::sweep(&Scenario::new("toy", nodes_come_and_go));
+    sim::sweep(&Scenario::new("toy", nodes_are_created_and_deleted));
 }

@@ -8,7 +8,7 @@ use crate::meta;
 
 /// The decision about the names of a definition.
 #[derive(Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct NameDecision {
     /// The value of `status.acceptedNames`.
     pub(super) accepted: Value,
     /// Reason and message when a name is not accepted.
@@ -16,7 +16,7 @@ pub(super) struct Verdict {
 }
 
 /// Decides about the names of `definition`. `others` are the other definitions of its group with their accepted names.
-pub(super) fn judge(definition: &Value, others: &[Value]) -> Verdict {
+pub(super) fn decide(definition: &Value, others: &[Value]) -> NameDecision {
     let (asked, own) = (&definition["spec"]["names"], &definition["status"]["acceptedNames"]);
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
     for names in others.iter().map(|it| &it["status"]["acceptedNames"]) {
@@ -36,21 +36,21 @@ pub(super) fn judge(definition: &Value, others: &[Value]) -> Verdict {
     ] {
         match conflict(asked, own, field, used) {
             Some(message) => problem = Some((reason, message)),
-            None => take(&mut accepted, asked, field),
+            None => accept(&mut accepted, asked, field),
         }
     }
-    take(&mut accepted, asked, "categories");
+    accept(&mut accepted, asked, "categories");
     for field in ["plural", "kind"] {
         accepted.entry(field).or_insert_with(|| json!(""));
     }
-    Verdict { accepted: accepted.into(), problem }
+    NameDecision { accepted: accepted.into(), problem }
 }
 
 fn text<'a>(names: &'a Value, field: &str) -> &'a str {
     names[field].as_str().unwrap_or_default()
 }
 
-fn take(accepted: &mut Map<String, Value>, asked: &Value, field: &str) {
+fn accept(accepted: &mut Map<String, Value>, asked: &Value, field: &str) {
     match asked.get(field) {
         Some(value) => accepted.insert(field.into(), value.clone()),
         None => accepted.remove(field),
@@ -76,7 +76,7 @@ fn conflict(asked: &Value, own: &Value, field: &str, used: &BTreeSet<&str>) -> O
 mod tests {
     use super::*;
 
-    fn asks(names: Value) -> Value {
+    fn definition(names: Value) -> Value {
         json!({ "spec": { "names": names }, "status": { "acceptedNames": { "plural": "", "kind": "" } } })
     }
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_use_are_not_given() {
+    fn names_in_use_are_not_accepted() {
         let foo = has(json!({
             "plural": "foos", "singular": "foo", "shortNames": ["fo"], "kind": "Foo", "listKind": "FooList",
         }));
@@ -111,14 +111,14 @@ mod tests {
                 Some(("SingularConflict", r#""fo" is already in use"#.to_owned())),
             ),
         ] {
-            let verdict = judge(&asks(names), std::slice::from_ref(&foo));
-            assert_eq!(verdict, Verdict { accepted, problem });
+            let verdict = judge(&definition(names), std::slice::from_ref(&foo));
+            assert_eq!(verdict, NameDecision { accepted, problem });
         }
     }
 
     #[test]
-    fn a_name_once_given_stays() {
-        let mut own = asks(json!({ "plural": "foos", "kind": "Foo", "shortNames": ["f"] }));
+    fn accepted_name_stays_accepted() {
+        let mut own = definition(json!({ "plural": "foos", "kind": "Foo", "shortNames": ["f"] }));
         own["status"]["acceptedNames"] = own["spec"]["names"].clone();
         let late = has(json!({ "plural": "f", "kind": "Foo" }));
         assert_eq!(judge(&own, &[late]).problem, None);

@@ -15,40 +15,40 @@ use crate::{
 /// Sets the defaults of this kind. Fields with a value stay.
 pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     match kind.table.as_str() {
-        kinds::PODS => pod::pod(object),
-        kinds::POD_TEMPLATES => within(object, "template", pod::template),
-        kinds::DEPLOYMENTS => workload::deployment(object),
-        kinds::REPLICA_SETS => workload::replica_set(object),
-        kinds::REPLICATION_CONTROLLERS => workload::replication_controller(object),
-        kinds::STATEFUL_SETS => workload::stateful_set(object),
-        kinds::DAEMON_SETS => workload::daemon_set(object),
-        kinds::JOBS => workload::job(object),
-        kinds::CRON_JOBS => workload::cron_job(object),
-        kinds::SECRETS => secret(object),
-        kinds::SERVICES => service(object),
-        kinds::NODES => node(object),
-        kinds::VOLUME_CLAIMS => volume::claim(object),
-        kinds::VOLUMES => volume::volume(object),
-        kinds::AUTOSCALERS => autoscaler(object),
-        kinds::LIMIT_RANGES => within(object, "spec", |it| each(it, "limits", limit)),
-        kinds::ENDPOINTS => each(object, "subsets", |it| each(it, "ports", protocol)),
-        kinds::ENDPOINT_SLICES => each(object, "ports", |it| {
-            or(it, "name", "");
-            protocol(it);
+        kinds::PODS => pod::fill_pod(object),
+        kinds::POD_TEMPLATES => visit_map(object, "template", pod::fill_template),
+        kinds::DEPLOYMENTS => workload::fill_deployment(object),
+        kinds::REPLICA_SETS => workload::fill_replica_set(object),
+        kinds::REPLICATION_CONTROLLERS => workload::fill_replication_controller(object),
+        kinds::STATEFUL_SETS => workload::fill_stateful_set(object),
+        kinds::DAEMON_SETS => workload::fill_daemon_set(object),
+        kinds::JOBS => workload::fill_job(object),
+        kinds::CRON_JOBS => workload::fill_cron_job(object),
+        kinds::SECRETS => fill_secret(object),
+        kinds::SERVICES => fill_service(object),
+        kinds::NODES => fill_node(object),
+        kinds::VOLUME_CLAIMS => volume::fill_claim(object),
+        kinds::VOLUMES => volume::fill_volume(object),
+        kinds::AUTOSCALERS => fill_autoscaler(object),
+        kinds::LIMIT_RANGES => visit_map(object, "spec", |it| visit_list(it, "limits", fill_limit)),
+        kinds::ENDPOINTS => visit_list(object, "subsets", |it| visit_list(it, "ports", fill_protocol)),
+        kinds::ENDPOINT_SLICES => visit_list(object, "ports", |it| {
+            set_default(it, "name", "");
+            fill_protocol(it);
         }),
         kinds::STORAGE_CLASSES => {
-            or(object, "reclaimPolicy", "Delete");
-            or(object, "volumeBindingMode", "Immediate");
+            set_default(object, "reclaimPolicy", "Delete");
+            set_default(object, "volumeBindingMode", "Immediate");
         }
-        kinds::PRIORITY_CLASSES => or(object, "preemptionPolicy", "PreemptLowerPriority"),
-        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => binding(object),
-        kinds::API_SERVICES => within(object, "spec", |it| within(it, "service", |it| or(it, "port", 443))),
+        kinds::PRIORITY_CLASSES => set_default(object, "preemptionPolicy", "PreemptLowerPriority"),
+        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => fill_binding(object),
+        kinds::API_SERVICES => visit_map(object, "spec", |it| visit_map(it, "service", |it| set_default(it, "port", 443))),
         _ => {}
     }
 }
 
 /// Sets a field if it is missing, null, the empty text or zero.
-fn or(parent: &mut Value, field: &str, value: impl Into<Value>) {
+fn set_default(parent: &mut Value, field: &str, value: impl Into<Value>) {
     let slot = meta::as_map(parent).entry(field).or_insert(Value::Null);
     if slot.is_null() || slot == "" {
         *slot = value.into();
@@ -56,32 +56,32 @@ fn or(parent: &mut Value, field: &str, value: impl Into<Value>) {
 }
 
 /// Visits the maps in the list `field`, if it exists.
-fn each(parent: &mut Value, field: &str, visit: impl FnMut(&mut Value)) {
+fn visit_list(parent: &mut Value, field: &str, visit: impl FnMut(&mut Value)) {
     if let Some(Value::Array(list)) = parent.get_mut(field) {
         list.iter_mut().filter(|it| it.is_object()).for_each(visit);
     }
 }
 
 /// Visits the map `field`, if it exists.
-fn within(parent: &mut Value, field: &str, visit: impl FnOnce(&mut Value)) {
+fn visit_map(parent: &mut Value, field: &str, visit: impl FnOnce(&mut Value)) {
     if let Some(it) = parent.get_mut(field).filter(|it| it.is_object()) {
         visit(it);
     }
 }
 
 /// The field as a map; created empty if it is missing.
-fn part<'a>(parent: &'a mut Value, field: &str) -> &'a mut Value {
+fn ensure_map<'a>(parent: &'a mut Value, field: &str) -> &'a mut Value {
     let slot = meta::as_map(parent).entry(field).or_insert(Value::Null);
     meta::as_map(slot);
     slot
 }
 
-fn protocol(port: &mut Value) {
-    or(port, "protocol", "TCP");
+fn fill_protocol(port: &mut Value) {
+    set_default(port, "protocol", "TCP");
 }
 
-fn secret(object: &mut Value) {
-    or(object, "type", "Opaque");
+fn fill_secret(object: &mut Value) {
+    set_default(object, "type", "Opaque");
     let Some(texts) = meta::as_map(object).remove("stringData") else { return };
     for (key, text) in texts.as_object().into_iter().flatten() {
         meta::map(object, "data")
@@ -89,90 +89,90 @@ fn secret(object: &mut Value) {
     }
 }
 
-fn service(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "type", "ClusterIP");
-    or(spec, "sessionAffinity", "None");
+fn fill_service(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "type", "ClusterIP");
+    set_default(spec, "sessionAffinity", "None");
     if spec["sessionAffinity"] == "ClientIP" {
-        or(part(part(spec, "sessionAffinityConfig"), "clientIP"), "timeoutSeconds", 10_800);
+        set_default(ensure_map(ensure_map(spec, "sessionAffinityConfig"), "clientIP"), "timeoutSeconds", 10_800);
     }
     let of = spec["type"].as_str().unwrap_or_default().to_owned();
     if matches!(of.as_str(), "NodePort" | "LoadBalancer") {
-        or(spec, "externalTrafficPolicy", "Cluster");
+        set_default(spec, "externalTrafficPolicy", "Cluster");
     }
     if of != "ExternalName" {
-        or(spec, "internalTrafficPolicy", "Cluster");
+        set_default(spec, "internalTrafficPolicy", "Cluster");
     }
     if of == "LoadBalancer" {
-        or(spec, "allocateLoadBalancerNodePorts", true);
+        set_default(spec, "allocateLoadBalancerNodePorts", true);
     }
-    each(spec, "ports", |port| {
-        protocol(port);
+    visit_list(spec, "ports", |port| {
+        fill_protocol(port);
         let number = port["port"].clone();
         if port["targetPort"] == 0 {
             meta::as_map(port).remove("targetPort");
         }
-        or(port, "targetPort", number);
+        set_default(port, "targetPort", number);
     });
 }
 
-fn node(object: &mut Value) {
+fn fill_node(object: &mut Value) {
     let capacity = object["status"]["capacity"].clone();
     if capacity.is_object() {
-        or(part(object, "status"), "allocatable", capacity);
+        set_default(ensure_map(object, "status"), "allocatable", capacity);
     }
     let (one, many) = (object["spec"]["podCIDR"].clone(), object["spec"]["podCIDRs"].clone());
     if many.is_null() && one.as_str().is_some_and(|it| !it.is_empty()) {
-        part(object, "spec")["podCIDRs"] = json!([one]);
+        ensure_map(object, "spec")["podCIDRs"] = json!([one]);
     } else if one.is_null() && many[0].is_string() {
-        part(object, "spec")["podCIDR"] = many[0].clone();
+        ensure_map(object, "spec")["podCIDR"] = many[0].clone();
     }
 }
 
-fn limit(item: &mut Value) {
+fn fill_limit(item: &mut Value) {
     if item["type"] != "Container" {
         return;
     }
     for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
         let given = item[from].as_object().cloned().unwrap_or_default();
         for (resource, amount) in given {
-            or(part(item, to), &resource, amount);
+            set_default(ensure_map(item, to), &resource, amount);
         }
     }
 }
 
-fn binding(object: &mut Value) {
+fn fill_binding(object: &mut Value) {
     const GROUP: &str = "rbac.authorization.k8s.io";
-    or(part(object, "roleRef"), "apiGroup", GROUP);
-    each(object, "subjects", |subject| {
+    set_default(ensure_map(object, "roleRef"), "apiGroup", GROUP);
+    visit_list(object, "subjects", |subject| {
         if matches!(subject["kind"].as_str(), Some("User" | "Group")) {
-            or(subject, "apiGroup", GROUP);
+            set_default(subject, "apiGroup", GROUP);
         }
     });
 }
 
-fn autoscaler(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "minReplicas", 1);
+fn fill_autoscaler(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "minReplicas", 1);
     if spec["metrics"].as_array().is_none_or(Vec::is_empty) {
         let target = json!({ "type": "Utilization", "averageUtilization": 80 });
         spec["metrics"] = json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]);
     }
-    within(spec, "behavior", |behavior| {
+    visit_map(spec, "behavior", |behavior| {
         let percent = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
         let pods = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });
-        let up = part(behavior, "scaleUp");
-        or(up, "stabilizationWindowSeconds", 0);
-        or(up, "selectPolicy", "Max");
-        or(up, "policies", json!([pods, percent]));
-        let down = part(behavior, "scaleDown");
-        or(down, "selectPolicy", "Max");
-        or(down, "policies", json!([percent]));
+        let up = ensure_map(behavior, "scaleUp");
+        set_default(up, "stabilizationWindowSeconds", 0);
+        set_default(up, "selectPolicy", "Max");
+        set_default(up, "policies", json!([pods, percent]));
+        let down = ensure_map(behavior, "scaleDown");
+        set_default(down, "selectPolicy", "Max");
+        set_default(down, "policies", json!([percent]));
     });
 }
 
 /// Sets the labels if there are none.
-fn labels_from(object: &mut Value, labels: &Map<String, Value>) {
+fn fill_labels(object: &mut Value, labels: &Map<String, Value>) {
     let has = object["metadata"]["labels"].as_object().is_some_and(|it| !it.is_empty());
     if !has && !labels.is_empty() {
         meta::set(object, "labels", labels.clone());

@@ -2,75 +2,75 @@
 
 use serde_json::{Value, json};
 
-use super::{each, or, part, protocol, volume, within};
+use super::{visit_list, set_default, ensure_map, fill_protocol, volume, visit_map};
 
 /// A pod: its spec, and the fields that templates do not have.
-pub(super) fn pod(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "enableServiceLinks", true);
+pub(super) fn fill_pod(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "enableServiceLinks", true);
     let host_network = spec["hostNetwork"] == true;
     for field in ["containers", "initContainers"] {
-        each(spec, field, |container| {
-            requests_from_limits(container);
+        visit_list(spec, field, |container| {
+            fill_requests_from_limits(container);
             if host_network {
-                each(container, "ports", |port| {
+                visit_list(container, "ports", |port| {
                     let number = port["containerPort"].clone();
-                    or(port, "hostPort", number);
+                    set_default(port, "hostPort", number);
                 });
             }
         });
     }
-    pod_spec(spec);
+    fill_pod_spec(spec);
 }
 
 /// A template: `metadata` and `spec` of later pods.
-pub(super) fn template(template: &mut Value) {
-    pod_spec(part(template, "spec"));
+pub(super) fn fill_template(template: &mut Value) {
+    fill_pod_spec(ensure_map(template, "spec"));
 }
 
-fn pod_spec(spec: &mut Value) {
-    or(spec, "restartPolicy", "Always");
-    or(spec, "dnsPolicy", "ClusterFirst");
-    or(spec, "terminationGracePeriodSeconds", 30);
-    or(spec, "schedulerName", "default-scheduler");
-    or(spec, "securityContext", json!({}));
-    same(spec, "serviceAccountName", "serviceAccount");
+fn fill_pod_spec(spec: &mut Value) {
+    set_default(spec, "restartPolicy", "Always");
+    set_default(spec, "dnsPolicy", "ClusterFirst");
+    set_default(spec, "terminationGracePeriodSeconds", 30);
+    set_default(spec, "schedulerName", "default-scheduler");
+    set_default(spec, "securityContext", json!({}));
+    fill_both_names(spec, "serviceAccountName", "serviceAccount");
     for field in ["containers", "initContainers", "ephemeralContainers"] {
-        each(spec, field, container);
+        visit_list(spec, field, fill_container);
     }
-    each(spec, "volumes", volume::of_pod);
+    visit_list(spec, "volumes", volume::fill_pod_volume);
 }
 
 /// The old name of a field gets the value of the new one.
-fn same(spec: &mut Value, new: &str, old: &str) {
+fn fill_both_names(spec: &mut Value, new: &str, old: &str) {
     if let Some(value) = spec.get(old).filter(|it| !it.is_null()).cloned() {
-        or(spec, new, value);
+        set_default(spec, new, value);
     }
     if let Some(value) = spec.get(new).filter(|it| !it.is_null()).cloned() {
         spec[old] = value;
     }
 }
 
-fn container(it: &mut Value) {
-    or(it, "terminationMessagePath", "/dev/termination-log");
-    or(it, "terminationMessagePolicy", "File");
+fn fill_container(it: &mut Value) {
+    set_default(it, "terminationMessagePath", "/dev/termination-log");
+    set_default(it, "terminationMessagePolicy", "File");
     let policy = if is_latest(it["image"].as_str().unwrap_or_default()) { "Always" } else { "IfNotPresent" };
-    or(it, "imagePullPolicy", policy);
-    each(it, "ports", protocol);
+    set_default(it, "imagePullPolicy", policy);
+    visit_list(it, "ports", fill_protocol);
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        within(it, field, probe);
+        visit_map(it, field, fill_probe);
     }
-    within(it, "lifecycle", |it| {
+    visit_map(it, "lifecycle", |it| {
         for hook in ["postStart", "preStop"] {
-            within(it, hook, |it| within(it, "httpGet", http_get));
+            visit_map(it, hook, |it| visit_map(it, "httpGet", fill_http_get));
         }
     });
-    each(it, "env", |it| within(it, "valueFrom", field_of));
+    visit_list(it, "env", |it| visit_map(it, "valueFrom", fill_field_ref));
 }
 
 /// The default version of a `fieldRef`.
-pub(super) fn field_of(source: &mut Value) {
-    within(source, "fieldRef", |it| or(it, "apiVersion", "v1"));
+pub(super) fn fill_field_ref(source: &mut Value) {
+    visit_map(source, "fieldRef", |it| set_default(it, "apiVersion", "v1"));
 }
 
 /// True when the image may change under its name: it has no digest, and no tag or the tag `latest`.
@@ -79,29 +79,29 @@ fn is_latest(image: &str) -> bool {
     !name.contains('@') && name.split_once(':').is_none_or(|it| it.1 == "latest")
 }
 
-fn probe(it: &mut Value) {
+fn fill_probe(it: &mut Value) {
     for (field, value) in
         [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
     {
-        or(it, field, value);
+        set_default(it, field, value);
     }
-    within(it, "httpGet", http_get);
-    within(it, "grpc", |it| or(it, "service", ""));
+    visit_map(it, "httpGet", fill_http_get);
+    visit_map(it, "grpc", |it| set_default(it, "service", ""));
 }
 
-fn http_get(it: &mut Value) {
-    or(it, "path", "/");
-    or(it, "scheme", "HTTP");
+fn fill_http_get(it: &mut Value) {
+    set_default(it, "path", "/");
+    set_default(it, "scheme", "HTTP");
 }
 
 /// A resource with a limit but without a request gets the limit as its request.
-fn requests_from_limits(container: &mut Value) {
+fn fill_requests_from_limits(container: &mut Value) {
     let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
     if limits.is_empty() {
         return;
     }
-    let requests = part(part(container, "resources"), "requests");
+    let requests = ensure_map(ensure_map(container, "resources"), "requests");
     for (resource, amount) in limits {
-        or(requests, &resource, amount);
+        set_default(requests, &resource, amount);
     }
 }

@@ -2,107 +2,107 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{each, labels_from, or, part, pod, volume, within};
+use super::{visit_list, fill_labels, set_default, ensure_map, pod, volume, visit_map};
 
-pub(super) fn deployment(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "replicas", 1);
-    or(spec, "revisionHistoryLimit", 10);
-    or(spec, "progressDeadlineSeconds", 600);
-    let strategy = part(spec, "strategy");
-    or(strategy, "type", "RollingUpdate");
+pub(super) fn fill_deployment(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "replicas", 1);
+    set_default(spec, "revisionHistoryLimit", 10);
+    set_default(spec, "progressDeadlineSeconds", 600);
+    let strategy = ensure_map(spec, "strategy");
+    set_default(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
-        let rolling = part(strategy, "rollingUpdate");
-        or(rolling, "maxUnavailable", "25%");
-        or(rolling, "maxSurge", "25%");
+        let rolling = ensure_map(strategy, "rollingUpdate");
+        set_default(rolling, "maxUnavailable", "25%");
+        set_default(rolling, "maxSurge", "25%");
     }
-    pod::template(part(spec, "template"));
+    pod::fill_template(ensure_map(spec, "template"));
 }
 
-pub(super) fn replica_set(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "replicas", 1);
+pub(super) fn fill_replica_set(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "replicas", 1);
     if !spec["template"].is_null() {
-        pod::template(part(spec, "template"));
+        pod::fill_template(ensure_map(spec, "template"));
     }
 }
 
-pub(super) fn replication_controller(object: &mut Value) {
+pub(super) fn fill_replication_controller(object: &mut Value) {
     let labels = labels_of(&object["spec"]["template"]);
-    let spec = part(object, "spec");
-    or(spec, "replicas", 1);
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "replicas", 1);
     if spec["selector"].as_object().is_none_or(Map::is_empty) && !labels.is_empty() {
         spec["selector"] = Value::Object(labels.clone());
     }
-    within(spec, "template", pod::template);
-    labels_from(object, &labels);
+    visit_map(spec, "template", pod::fill_template);
+    fill_labels(object, &labels);
 }
 
-pub(super) fn stateful_set(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "replicas", 1);
-    or(spec, "podManagementPolicy", "OrderedReady");
-    or(spec, "revisionHistoryLimit", 10);
-    let strategy = part(spec, "updateStrategy");
+pub(super) fn fill_stateful_set(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "replicas", 1);
+    set_default(spec, "podManagementPolicy", "OrderedReady");
+    set_default(spec, "revisionHistoryLimit", 10);
+    let strategy = ensure_map(spec, "updateStrategy");
     if strategy["type"].is_null() || strategy["type"] == "" {
         strategy["type"] = json!("RollingUpdate");
-        part(strategy, "rollingUpdate");
+        ensure_map(strategy, "rollingUpdate");
     }
     if strategy["type"] == "RollingUpdate" {
-        within(strategy, "rollingUpdate", |it| or(it, "partition", 0));
+        visit_map(strategy, "rollingUpdate", |it| set_default(it, "partition", 0));
     }
-    let retention = part(spec, "persistentVolumeClaimRetentionPolicy");
-    or(retention, "whenDeleted", "Retain");
-    or(retention, "whenScaled", "Retain");
-    each(spec, "volumeClaimTemplates", |it| {
-        or(it, "kind", "PersistentVolumeClaim");
-        or(it, "apiVersion", "v1");
-        volume::claim(it);
+    let retention = ensure_map(spec, "persistentVolumeClaimRetentionPolicy");
+    set_default(retention, "whenDeleted", "Retain");
+    set_default(retention, "whenScaled", "Retain");
+    visit_list(spec, "volumeClaimTemplates", |it| {
+        set_default(it, "kind", "PersistentVolumeClaim");
+        set_default(it, "apiVersion", "v1");
+        volume::fill_claim(it);
     });
-    pod::template(part(spec, "template"));
+    pod::fill_template(ensure_map(spec, "template"));
 }
 
-pub(super) fn daemon_set(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "revisionHistoryLimit", 10);
-    let strategy = part(spec, "updateStrategy");
-    or(strategy, "type", "RollingUpdate");
+pub(super) fn fill_daemon_set(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "revisionHistoryLimit", 10);
+    let strategy = ensure_map(spec, "updateStrategy");
+    set_default(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
-        let rolling = part(strategy, "rollingUpdate");
-        or(rolling, "maxUnavailable", 1);
-        or(rolling, "maxSurge", 0);
+        let rolling = ensure_map(strategy, "rollingUpdate");
+        set_default(rolling, "maxUnavailable", 1);
+        set_default(rolling, "maxSurge", 0);
     }
-    pod::template(part(spec, "template"));
+    pod::fill_template(ensure_map(spec, "template"));
 }
 
-pub(super) fn job(object: &mut Value) {
-    let spec = part(object, "spec");
+pub(super) fn fill_job(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
-        or(spec, "completions", 1);
+        set_default(spec, "completions", 1);
     }
-    or(spec, "parallelism", 1);
+    set_default(spec, "parallelism", 1);
     let limit = if spec["backoffLimitPerIndex"].is_null() { 6 } else { i32::MAX };
-    or(spec, "backoffLimit", limit);
-    or(spec, "completionMode", "NonIndexed");
-    or(spec, "suspend", false);
-    or(spec, "manualSelector", false);
+    set_default(spec, "backoffLimit", limit);
+    set_default(spec, "completionMode", "NonIndexed");
+    set_default(spec, "suspend", false);
+    set_default(spec, "manualSelector", false);
     let replaced = if spec["podFailurePolicy"].is_null() { "TerminatingOrFailed" } else { "Failed" };
-    or(spec, "podReplacementPolicy", replaced);
-    within(spec, "podFailurePolicy", |it| {
-        each(it, "rules", |it| each(it, "onPodConditions", |it| or(it, "status", "True")));
+    set_default(spec, "podReplacementPolicy", replaced);
+    visit_map(spec, "podFailurePolicy", |it| {
+        visit_list(it, "rules", |it| visit_list(it, "onPodConditions", |it| set_default(it, "status", "True")));
     });
-    pod::template(part(spec, "template"));
+    pod::fill_template(ensure_map(spec, "template"));
     let labels = labels_of(&object["spec"]["template"]);
-    labels_from(object, &labels);
+    fill_labels(object, &labels);
 }
 
-pub(super) fn cron_job(object: &mut Value) {
-    let spec = part(object, "spec");
-    or(spec, "concurrencyPolicy", "Allow");
-    or(spec, "suspend", false);
-    or(spec, "successfulJobsHistoryLimit", 3);
-    or(spec, "failedJobsHistoryLimit", 1);
-    pod::template(part(part(part(spec, "jobTemplate"), "spec"), "template"));
+pub(super) fn fill_cron_job(object: &mut Value) {
+    let spec = ensure_map(object, "spec");
+    set_default(spec, "concurrencyPolicy", "Allow");
+    set_default(spec, "suspend", false);
+    set_default(spec, "successfulJobsHistoryLimit", 3);
+    set_default(spec, "failedJobsHistoryLimit", 1);
+    pod::fill_template(ensure_map(ensure_map(ensure_map(spec, "jobTemplate"), "spec"), "template"));
 }
 
 fn labels_of(template: &Value) -> Map<String, Value> {

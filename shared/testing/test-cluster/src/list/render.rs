@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, StreamBody};
 use super::Page;
 use crate::{
     BoxError, ResponseBody,
-    answer::{self, Form, META_VERSION},
+    response::{self, Form, META_VERSION},
     stored::{self, Stored, head},
     write::Target,
 };
@@ -27,7 +27,7 @@ pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<Respon
         Form::Full if kind.custom => (&*kind.list_kind, &*target.api_version, head(&kind.kind, &target.api_version)),
         Form::Full if plain => (&*kind.list_kind, &*target.api_version, b"{".to_vec()),
         Form::MetadataList => ("PartialObjectMetadataList", META_VERSION, metadata_head()),
-        _ => return answer::list(kind, &target.api_version, &page.decode(), page.metadata, form),
+        _ => return response::list(kind, &target.api_version, &page.decode(), page.metadata, form),
     };
     let metadata = form == Form::MetadataList;
     let mut page = page;
@@ -39,17 +39,17 @@ pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<Respon
     let mut first = Vec::with_capacity(256 + size.min(CHUNK));
     first.extend_from_slice(&stored::head(list_kind, api_version));
     first.extend_from_slice(b"\"metadata\":");
-    first.extend_from_slice(&answer::encode(&page.metadata));
+    first.extend_from_slice(&response::encode(&page.metadata));
     first.extend_from_slice(b",\"items\":[");
     let mut items = Items { items: page.items.into_iter(), head, metadata, begun: false, ended: false };
     if size < CHUNK {
         items.fill(&mut first, usize::MAX);
-        return answer::respond(200, "application/json", first.into());
+        return response::respond(200, "application/json", first.into());
     }
     // A list of the whole cluster is sent in chunks, so that it is not in memory twice.
     let chunks = std::iter::once(Bytes::from(first)).chain(items);
     let frames = stream::iter(chunks.map(|it| Ok::<_, BoxError>(Frame::data(it))));
-    answer::respond_with(200, "application/json", StreamBody::new(frames).boxed_unsync())
+    response::respond_with(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
 /// The items of a list, encoded when they are needed.

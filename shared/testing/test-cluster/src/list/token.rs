@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_token_is_decoded() {
         for last in ["a", "ab", "abc", "ns/name", "ns.x/a-b.c"] {
             let place = decode(&encode(Some(7), last)).unwrap();
             assert_eq!(place, Place { version: Some(7), first: format!("{last}\0") });
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn invalid_token_is_refused() {
         for text in ["garbage", "%", "A", "e30", "eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ"] {
             assert!(decode(text).is_err(), "{text}");
         }

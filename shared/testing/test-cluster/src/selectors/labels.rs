@@ -2,7 +2,7 @@
 
 use std::{iter::Peekable, vec};
 
-use crate::{qualified, stored::Stored};
+use crate::{qualified_names, stored::Stored};
 
 /// One requirement for the labels of an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,14 +177,14 @@ impl Reader {
 }
 
 fn checked_key(key: String) -> Result<String, String> {
-    let faults = qualified::faults_of_key(&key);
+    let faults = qualified_names::faults_of_key(&key);
     if faults.is_empty() { Ok(key) } else { Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; "))) }
 }
 
 fn checked(key: &str, values: Vec<String>) -> Result<Vec<String>, String> {
     let mut wrong = Vec::new();
     for (at, value) in values.iter().enumerate() {
-        let faults = qualified::faults_of_value(value);
+        let faults = qualified_names::faults_of_value(value);
         if !faults.is_empty() {
             wrong.push(format!("values[{at}][{key}]: Invalid value: {value:?}: {}", faults.join("; ")));
         }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_and_words_part_where_they_must() {
+    fn operators_and_words_are_separated() {
         assert_eq!(tokens("a===b"), ["a", "==", "=", "b"]);
         assert_eq!(tokens("!!a"), ["!", "!", "a"]);
         assert_eq!(tokens("k notin(a , b)"), ["k", "notin", "(", "a", ",", "b", ")"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn syntax_errors_have_the_messages_of_a_real_server() {
         let cases = [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("a,", "found '', expected: identifier after ','"),

@@ -39,7 +39,7 @@ fn two_stored_elements_of_one_key_both_stay_and_the_first_is_changed() {
 }
 
 #[test]
-fn the_wanted_order_holds_among_the_named_and_the_stored_one_among_the_others() {
+fn order_directive_applies_to_listed_elements_and_others_keep_their_order() {
     let names = |list: &[&str]| json!(list.iter().map(|it| json!({ "name": it })).collect::<Vec<_>>());
     type Case<'a> = (&'a str, &'a [&'a str], Option<&'a [&'a str]>, &'a [&'a str]);
     let cases: [Case<'_>; 7] = [
@@ -99,7 +99,7 @@ fn directives_in_lists() {
 }
 
 #[test]
-fn what_is_new_loses_nulls_and_directives() {
+fn new_fields_lose_nulls_and_directives() {
     let cases = [
         ("nulls", json!({ "nodeSelector": { "a": null, "b": "1" } }), json!({ "nodeSelector": { "b": "1" } })),
         ("a map with $patch", json!({ "nodeSelector": { "$patch": "replace", "a": "1" } }), json!({})),

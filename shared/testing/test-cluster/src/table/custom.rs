@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use serde_json::Value;
 
-use super::{AGE, Column, NAME, jsonpath::Path, name, times};
+use super::{AGE, Column, NAME, jsonpath::Path, name, ages};
 use crate::kinds::Kind;
 
 /// A printer column of a definition.
@@ -60,8 +60,8 @@ fn cell(of: &str, found: &[&Value], now: Timestamp) -> Value {
             number.as_i64().or_else(|| number.as_f64().map(|it| it as i64)).map_or(Value::Null, Value::from)
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => (*first).clone(),
-        ("date", Value::String(_)) if times::parse(first).is_none() => "<invalid>".into(),
-        ("date", Value::String(_)) => times::since(first, now).into(),
+        ("date", Value::String(_)) if ages::parse(first).is_none() => "<invalid>".into(),
+        ("date", Value::String(_)) => ages::since(first, now).into(),
         _ => Value::Null,
     }
 }

@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use serde_json::Value;
 
-use super::{Column, Printer, cells, column, name, number_at, or, text, text_at, times, wide};
+use super::{Column, Printer, cells, column, name, number_at, or, text, text_at, ages, wide};
 
 const COLUMNS: &[Column] = &[
     text("Last Seen"),
@@ -22,7 +22,7 @@ pub(super) fn printer(plural: &str) -> Option<Printer> {
 
 /// For an Event in the form of core/v1, in which it is stored.
 fn cells(event: &Value, now: Timestamp) -> Vec<Value> {
-    let known = |time: &Value| times::parse(time).is_some();
+    let known = |time: &Value| ages::parse(time).is_some();
     let mut first = &event["firstTimestamp"];
     if !known(first) {
         first = &event["eventTime"];
@@ -38,14 +38,14 @@ fn cells(event: &Value, now: Timestamp) -> Vec<Value> {
     }
     let object = &event["involvedObject"];
     cells![
-        times::since(last, now),
+        ages::since(last, now),
         text_at(event, "type"),
         text_at(event, "reason"),
         involved(object),
         text_at(object, "fieldPath"),
         source(event),
         text_at(event, "message").trim(),
-        times::since(first, now),
+        ages::since(first, now),
         count,
         name(event),
     ]

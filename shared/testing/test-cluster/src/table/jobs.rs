@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::{
     AGE, Column, NAME, NONE, Printer, age, boolean, cells, condition, containers, integer, list_at, name, number_at,
-    or, selector, text, text_at, times, wide,
+    or, selector, text, text_at, ages, wide,
 };
 use crate::meta;
 
@@ -64,10 +64,10 @@ fn completions(job: &Value) -> String {
 
 /// From the start to the end, or to now; empty before the start.
 fn duration(job: &Value, now: Timestamp) -> String {
-    let time = |field: &str| times::parse(&job["status"][field]);
+    let time = |field: &str| ages::parse(&job["status"][field]);
     match (time("startTime"), time("completionTime")) {
         (None, _) => String::new(),
-        (Some(start), end) => times::between(start, end.unwrap_or(now)),
+        (Some(start), end) => ages::between(start, end.unwrap_or(now)),
     }
 }
 
@@ -94,7 +94,7 @@ fn cron_job(it: &Value, now: Timestamp) -> Vec<Value> {
         or(text_at(it, "spec.timeZone"), NONE),
         if it["spec"]["suspend"] == true { "True" } else { "False" },
         list_at(it, "status.active").len(),
-        if last.is_string() { times::since(last, now) } else { NONE.to_owned() },
+        if last.is_string() { ages::since(last, now) } else { NONE.to_owned() },
         age(it, now),
         names,
         images,

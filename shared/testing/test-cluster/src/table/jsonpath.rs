@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_find_what_they_name() {
+    fn paths_select_the_named_values() {
         let object = json!({
             "a": { "b": [{ "x": 1 }, { "x": 2 }], "c.d": "dots" },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }, { "type": "Other", "status": "False" }] },

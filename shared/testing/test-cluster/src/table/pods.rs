@@ -2,7 +2,7 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    AGE, Column, NAME, NONE, Printer, age, cells, condition, list_at, name, number_at, or, text, text_at, times, wide,
+    AGE, Column, NAME, NONE, Printer, age, cells, condition, list_at, name, number_at, or, text, text_at, ages, wide,
 };
 use crate::meta;
 
@@ -25,7 +25,7 @@ pub(super) fn printer(plural: &str) -> Option<Printer> {
 fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     let seen = look_at(pod);
     let restarts = match seen.last_finish {
-        Some(at) if seen.restarts > 0 => format!("{} ({} ago)", seen.restarts, times::between(at, now)),
+        Some(at) if seen.restarts > 0 => format!("{} ({} ago)", seen.restarts, ages::between(at, now)),
         _ => seen.restarts.to_string(),
     };
     let ip = list_at(pod, "status.podIPs").first().map_or("", |it| text_at(it, "ip"));
@@ -69,7 +69,7 @@ struct Seen {
 impl Seen {
     fn count_restarts(&mut self, status: &Value) {
         self.restarts += number_at(status, "restartCount");
-        let finished = times::parse(meta::at(status, "lastState.terminated.finishedAt"));
+        let finished = ages::parse(meta::at(status, "lastState.terminated.finishedAt"));
         self.last_finish = self.last_finish.max(finished);
     }
 }

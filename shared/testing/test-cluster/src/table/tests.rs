@@ -57,11 +57,11 @@ fn ages_have_at_most_two_units() {
         (8 * 365 * DAY, "8y"),
         (20 * 365 * DAY + DAY, "20y"),
     ] {
-        assert_eq!(times::since(&ago(seconds), now()), wanted, "{seconds}");
+        assert_eq!(ages::since(&ago(seconds), now()), wanted, "{seconds}");
     }
-    assert_eq!(times::since(&Value::Null, now()), "<unknown>");
+    assert_eq!(ages::since(&Value::Null, now()), "<unknown>");
     let late = "2026-01-02T03:04:06.9Z".into();
-    assert_eq!(times::since(&late, now()), "0s", "rounded towards zero");
+    assert_eq!(ages::since(&late, now()), "0s", "rounded towards zero");
 }
 
 fn pod(status: Value) -> Value {
@@ -86,7 +86,7 @@ fn waits(name: &str, reason: &str) -> Value {
 }
 
 #[test]
-fn a_pod_in_a_row() {
+fn row_of_a_pod() {
     let mut shown = pod(json!({ "phase": "Pending" }));
     let wanted = json!(["p", "0/3", "Pending", "0", "61s", "<none>", "n", "<none>", "<none>"]);
     assert_eq!(cells_of("", "pods", &shown), wanted);
@@ -130,7 +130,7 @@ fn the_status_of_a_pod() {
 }
 
 #[test]
-fn a_pod_that_is_being_deleted() {
+fn row_of_a_deleting_pod() {
     for (status, wanted) in [
         (json!({ "phase": "Running" }), "Terminating"),
         (json!({ "phase": "Running", "reason": "NodeLost" }), "Unknown"),
@@ -351,7 +351,7 @@ fn targets_of_an_autoscaler() {
 }
 
 #[test]
-fn small_kinds_in_rows() {
+fn rows_of_small_kinds() {
     let rows = [
         ("", "configmaps", json!({ "data": { "a": "1" }, "binaryData": { "b": "" } }), json!(["x", 2, "90s"])),
         ("", "secrets", json!({ "type": "Opaque", "data": { "a": "" } }), json!(["x", "Opaque", 1, "90s"])),

@@ -11,32 +11,32 @@ use crate::meta;
 
 const INDEXED: &str = "requires indexed completion mode";
 
-pub(super) fn job(faults: &mut Faults, object: &Value) {
+pub(super) fn check_job(faults: &mut Faults, object: &Value) {
     let (spec, name) = (&object["spec"], meta::name(object));
     let (selector, labels) = (&spec["selector"], &spec["template"]["metadata"]["labels"]);
     if selector.is_null() {
-        faults.required("spec.selector", "");
+        faults.add_required("spec.selector", "");
     } else {
-        faults.selector(selector, "spec.selector");
+        faults.check_selector(selector, "spec.selector");
     }
-    generated(faults, object);
+    check_generated_labels(faults, object);
     if !selects(selector, labels) {
         let why = "`selector` does not match template `labels`";
-        faults.invalid("spec.template.metadata.labels", labels, why);
+        faults.add_invalid("spec.template.metadata.labels", labels, why);
     }
-    job_spec(faults, spec, "spec");
+    check_job_spec(faults, spec, "spec");
     let completions = number(spec, "completions");
     if is_indexed(spec) && completions > 0 {
         let last = format!("{name}-{}", completions - 1);
         if !is_label(&last) {
             let why = format!("will not able to create pod with invalid DNS label: {last}");
-            faults.invalid("metadata.name", &json!(name), &why);
+            faults.add_invalid("metadata.name", &json!(name), &why);
         }
     }
 }
 
 /// Labels and selector must be those that the server generates, unless `manualSelector` is set.
-fn generated(faults: &mut Faults, object: &Value) {
+fn check_generated_labels(faults: &mut Faults, object: &Value) {
     const UID: &str = "batch.kubernetes.io/controller-uid";
     let spec = &object["spec"];
     if spec["manualSelector"] == true {
@@ -50,14 +50,14 @@ fn generated(faults: &mut Faults, object: &Value) {
         if labels[label] != wanted {
             let path = format!("spec.template.metadata.labels[{label}]");
             if labels[label].is_null() {
-                faults.required(path, &format!("must be '{wanted}'"));
+                faults.add_required(path, &format!("must be '{wanted}'"));
             } else {
-                faults.invalid(path, labels, &format!("must be '{wanted}'"));
+                faults.add_invalid(path, labels, &format!("must be '{wanted}'"));
             }
         }
     }
     if !spec["selector"].is_null() && spec["selector"] != json!({ "matchLabels": { UID: uid } }) {
-        faults.invalid("spec.selector", &spec["selector"], "`selector` not auto-generated");
+        faults.add_invalid("spec.selector", &spec["selector"], "`selector` not auto-generated");
     }
 }
 
@@ -66,68 +66,68 @@ fn is_indexed(spec: &Value) -> bool {
 }
 
 /// Checks the spec of a Job, or of a CronJob's template.
-fn job_spec(faults: &mut Faults, spec: &Value, path: &str) {
+fn check_job_spec(faults: &mut Faults, spec: &Value, path: &str) {
     let counts = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
-    faults.not_negative(spec, path, &counts);
-    faults.not_negative(spec, path, &["backoffLimitPerIndex", "maxFailedIndexes"]);
-    indexes(faults, spec, path);
+    faults.check_not_negative(spec, path, &counts);
+    faults.check_not_negative(spec, path, &["backoffLimitPerIndex", "maxFailedIndexes"]);
+    check_indexes(faults, spec, path);
     if let Some(manager) = spec["managedBy"].as_str() {
         let field = format!("{path}.managedBy");
         let parts = manager.split_once('/').filter(|it| !it.0.is_empty() && !it.1.is_empty());
         if parts.is_none() {
-            faults.invalid(field.clone(), &json!(manager), r#"must be a domain-prefixed path (such as "acme.io/foo")"#);
+            faults.add_invalid(field.clone(), &json!(manager), r#"must be a domain-prefixed path (such as "acme.io/foo")"#);
         }
-        faults.too_long(field, manager, 63);
+        faults.check_length(field, manager, 63);
     }
     let replacement = format!("{path}.podReplacementPolicy");
     let allowed: &[&str] =
         if spec["podFailurePolicy"].is_null() { &["Failed", "TerminatingOrFailed"] } else { &["Failed"] };
-    faults.one_of(spec, "podReplacementPolicy", &replacement, allowed);
-    failure_policy(faults, spec, path);
-    success_policy(faults, spec, path);
+    faults.check_one_of(spec, "podReplacementPolicy", &replacement, allowed);
+    check_failure_policy(faults, spec, path);
+    check_success_policy(faults, spec, path);
     let template = &spec["template"];
-    pod::template(faults, template, &join(path, "template"));
+    pod::check_template(faults, template, &join(path, "template"));
     let restart = format!("{path}.template.spec.restartPolicy");
     match text(&template["spec"], "restartPolicy") {
-        "" | "Always" => faults.required(restart, r#"valid values: "OnFailure", "Never""#),
+        "" | "Always" => faults.add_required(restart, r#"valid values: "OnFailure", "Never""#),
         "OnFailure" if !spec["podFailurePolicy"].is_null() => {
             let why = r#"only "Never" is supported when podFailurePolicy is specified"#;
-            faults.invalid(restart, &json!("OnFailure"), why);
+            faults.add_invalid(restart, &json!("OnFailure"), why);
         }
         "OnFailure" | "Never" => {}
-        other => faults.unsupported(restart, &json!(other), &["OnFailure", "Never"]),
+        other => faults.add_unsupported(restart, &json!(other), &["OnFailure", "Never"]),
     }
 }
 
 const MANY: i64 = 100_000;
 const FEW: i64 = 10_000;
 
-fn indexes(faults: &mut Faults, spec: &Value, path: &str) {
+fn check_indexes(faults: &mut Faults, spec: &Value, path: &str) {
     let at = |field: &str| format!("{path}.{field}");
-    faults.one_of(spec, "completionMode", &at("completionMode"), &["NonIndexed", "Indexed"]);
+    faults.check_one_of(spec, "completionMode", &at("completionMode"), &["NonIndexed", "Indexed"]);
     let (limit, most) = (&spec["backoffLimitPerIndex"], &spec["maxFailedIndexes"]);
     let (parallelism, completions) = (number(spec, "parallelism"), number(spec, "completions"));
     if most.is_i64() && limit.is_null() {
-        faults.required(at("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+        faults.add_required(at("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
     }
     if !is_indexed(spec) {
         for (field, value) in [("backoffLimitPerIndex", limit), ("maxFailedIndexes", most)] {
             if value.is_i64() {
-                faults.invalid(at(field), value, INDEXED);
+                faults.add_invalid(at(field), value, INDEXED);
             }
         }
         return;
     }
     if parallelism > MANY {
         let why = format!("must be less than or equal to {MANY} when completion mode is Indexed");
-        faults.invalid(at("parallelism"), &json!(parallelism), &why);
+        faults.add_invalid(at("parallelism"), &json!(parallelism), &why);
     }
     let failed = most.as_i64();
     if failed.is_some_and(|it| it > MANY) {
-        faults.invalid(at("maxFailedIndexes"), most, &format!("must be less than or equal to {MANY}"));
+        faults.add_invalid(at("maxFailedIndexes"), most, &format!("must be less than or equal to {MANY}"));
     }
     if spec["completions"].is_i64() && failed.is_some_and(|it| it > completions) {
-        faults.invalid(at("maxFailedIndexes"), most, "must be less than or equal to completions");
+        faults.add_invalid(at("maxFailedIndexes"), most, "must be less than or equal to completions");
     }
     if completions > MANY && limit.is_i64() {
         let why = format!(
@@ -136,74 +136,74 @@ fn indexes(faults: &mut Faults, spec: &Value, path: &str) {
         );
         if failed.is_none() {
             let why = format!("must be specified when completions is above {MANY}");
-            faults.required(at("maxFailedIndexes"), &why);
+            faults.add_required(at("maxFailedIndexes"), &why);
         }
         if parallelism > FEW {
-            faults.invalid(at("parallelism"), &json!(parallelism), &why);
+            faults.add_invalid(at("parallelism"), &json!(parallelism), &why);
         }
         if failed.is_some_and(|it| it > FEW) {
-            faults.invalid(at("maxFailedIndexes"), most, &why);
+            faults.add_invalid(at("maxFailedIndexes"), most, &why);
         }
     }
 }
 
-fn failure_policy(faults: &mut Faults, spec: &Value, path: &str) {
+fn check_failure_policy(faults: &mut Faults, spec: &Value, path: &str) {
     let path = format!("{path}.podFailurePolicy.rules");
     let rules = list(&spec["podFailurePolicy"], "rules");
-    faults.too_many(path.clone(), rules.len(), 20);
+    faults.check_count(path.clone(), rules.len(), 20);
     let pod = &spec["template"]["spec"];
     let containers = ["containers", "initContainers"].map(|it| list(pod, it)).into_iter().flatten();
     let names: Vec<&str> = containers.map(|it| text(it, "name")).collect();
     for (at, rule) in rules.iter().enumerate() {
         let path = format!("{path}[{at}]");
         let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
-        faults.one_of(rule, "action", &format!("{path}.action"), &actions);
+        faults.check_one_of(rule, "action", &format!("{path}.action"), &actions);
         if rule["action"] == "FailIndex" && spec["backoffLimitPerIndex"].is_null() {
             let why = "requires the backoffLimitPerIndex to be set";
-            faults.invalid(format!("{path}.action"), &rule["action"], why);
+            faults.add_invalid(format!("{path}.action"), &rule["action"], why);
         }
         let conditions = list(rule, "onPodConditions");
         match (rule["onExitCodes"].is_null(), conditions.is_empty()) {
-            (true, true) => faults.wrong(&path, "specifying one of OnExitCodes and OnPodConditions is required"),
-            (false, false) => faults.wrong(&path, "specifying both OnExitCodes and OnPodConditions is not supported"),
-            (false, true) => exit_codes(faults, &rule["onExitCodes"], &format!("{path}.onExitCodes"), &names),
+            (true, true) => faults.add_wrong(&path, "specifying one of OnExitCodes and OnPodConditions is required"),
+            (false, false) => faults.add_wrong(&path, "specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, true) => check_exit_codes(faults, &rule["onExitCodes"], &format!("{path}.onExitCodes"), &names),
             (true, false) => {}
         }
-        faults.too_many(format!("{path}.onPodConditions"), conditions.len(), 20);
+        faults.check_count(format!("{path}.onPodConditions"), conditions.len(), 20);
         for (at, condition) in conditions.iter().enumerate() {
             let path = format!("{path}.onPodConditions[{at}]");
-            faults.one_of(condition, "status", &format!("{path}.status"), &["False", "True", "Unknown"]);
+            faults.check_one_of(condition, "status", &format!("{path}.status"), &["False", "True", "Unknown"]);
         }
     }
 }
 
-fn exit_codes(faults: &mut Faults, rule: &Value, path: &str, containers: &[&str]) {
-    faults.one_of(rule, "operator", &format!("{path}.operator"), &["In", "NotIn"]);
+fn check_exit_codes(faults: &mut Faults, rule: &Value, path: &str, containers: &[&str]) {
+    faults.check_one_of(rule, "operator", &format!("{path}.operator"), &["In", "NotIn"]);
     if let Some(name) = rule["containerName"].as_str().filter(|it| !containers.contains(it)) {
         let why = "must be one of the container or initContainer names in the pod template";
-        faults.invalid(format!("{path}.containerName"), &json!(name), why);
+        faults.add_invalid(format!("{path}.containerName"), &json!(name), why);
     }
     let values = list(rule, "values");
     let field = format!("{path}.values");
     if values.is_empty() {
-        faults.wrong(field, "[]: at least one value is required");
+        faults.add_wrong(field, "[]: at least one value is required");
         return;
     }
-    faults.too_many(field.clone(), values.len(), 255);
+    faults.check_count(field.clone(), values.len(), 255);
     for (at, value) in values.iter().enumerate() {
         if *value == 0 && rule["operator"] == "In" {
-            faults.invalid(format!("{field}[{at}]"), value, "must not be 0 for the In operator");
+            faults.add_invalid(format!("{field}[{at}]"), value, "must not be 0 for the In operator");
         }
         if values[..at].contains(value) {
-            faults.duplicate(format!("{field}[{at}]"), value);
+            faults.add_duplicate(format!("{field}[{at}]"), value);
         }
     }
     if !values.is_sorted_by_key(|it| it.as_i64()) {
-        faults.invalid(field, &json!(values), "must be ordered");
+        faults.add_invalid(field, &json!(values), "must be ordered");
     }
 }
 
-fn success_policy(faults: &mut Faults, spec: &Value, path: &str) {
+fn check_success_policy(faults: &mut Faults, spec: &Value, path: &str) {
     let policy = &spec["successPolicy"];
     if policy.is_null() {
         return;
@@ -219,47 +219,47 @@ fn success_policy(faults: &mut Faults, spec: &Value, path: &str) {
                 )
             })
             .collect();
-        return faults.wrong(path, &format!(r#"{{"Rules":[{}]}}: {INDEXED}"#, rules.join(",")));
+        return faults.add_wrong(path, &format!(r#"{{"Rules":[{}]}}: {INDEXED}"#, rules.join(",")));
     }
     let rules = list(policy, "rules");
     if rules.is_empty() {
         let why = "at least one rules must be specified when the successPolicy is specified";
-        faults.required(format!("{path}.rules"), why);
+        faults.add_required(format!("{path}.rules"), why);
     }
-    faults.too_many(format!("{path}.rules"), rules.len(), 20);
+    faults.check_count(format!("{path}.rules"), rules.len(), 20);
     for (at, rule) in rules.iter().enumerate() {
-        success_rule(faults, rule, number(spec, "completions"), &format!("{path}.rules[{at}]"));
+        check_success_rule(faults, rule, number(spec, "completions"), &format!("{path}.rules[{at}]"));
     }
 }
 
-fn success_rule(faults: &mut Faults, rule: &Value, completions: i64, path: &str) {
+fn check_success_rule(faults: &mut Faults, rule: &Value, completions: i64, path: &str) {
     let (count, indexes) = (rule["succeededCount"].as_i64(), rule["succeededIndexes"].as_str());
     if count.is_none() && indexes.is_none() {
-        faults.required(path, "at least one of succeededCount or succeededIndexes must be specified");
+        faults.add_required(path, "at least one of succeededCount or succeededIndexes must be specified");
     }
     let mut known = None;
     if let Some(text) = indexes {
         let field = format!("{path}.succeededIndexes");
-        faults.too_long(field.clone(), text, 64 * 1024);
+        faults.check_length(field.clone(), text, 64 * 1024);
         match parse_indexes(text, completions) {
             Ok(indexes) => known = i64::try_from(indexes.len()).ok(),
-            Err(why) => faults.invalid(field, &json!(text), &format!("error parsing succeededIndexes: {why}")),
+            Err(why) => faults.add_invalid(field, &json!(text), &format!("error parsing succeededIndexes: {why}")),
         }
     }
     let Some(count) = count else { return };
     let field = format!("{path}.succeededCount");
     if count < 0 {
-        faults.invalid(field.clone(), &json!(count), "must be greater than or equal to 0");
+        faults.add_invalid(field.clone(), &json!(count), "must be greater than or equal to 0");
     }
     if count > completions {
         let why = format!("must be less than or equal to {completions} (the number of specified completions)");
-        faults.invalid(field.clone(), &json!(count), &why);
+        faults.add_invalid(field.clone(), &json!(count), &why);
     }
     if let Some(known) = known.filter(|it| count > *it) {
         let why = format!(
             "must be less than or equal to {known} (the number of indexes in the specified succeededIndexes field)"
         );
-        faults.invalid(field, &json!(count), &why);
+        faults.add_invalid(field, &json!(count), &why);
     }
 }
 
@@ -299,35 +299,35 @@ pub(super) fn parse_indexes(text: &str, completions: i64) -> Result<Vec<i64>, St
     Ok(indexes)
 }
 
-pub(super) fn job_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_job_change(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"], &new["spec"]);
     if before["completions"] != after["completions"] {
         if !is_indexed(before) {
-            faults.immutable(old, new, "spec.completions");
+            faults.check_immutable(old, new, "spec.completions");
         } else if after["completions"] != after["parallelism"] {
             let why = "can only be modified in tandem with spec.parallelism";
-            faults.invalid("spec.completions", &after["completions"], why);
+            faults.add_invalid("spec.completions", &after["completions"], why);
         }
     }
-    faults.immutable(old, new, "spec.selector");
-    template_change(faults, old, new);
+    faults.check_immutable(old, new, "spec.selector");
+    check_template_change(faults, old, new);
     for field in ["completionMode", "backoffLimitPerIndex", "managedBy"] {
-        faults.immutable(old, new, &format!("spec.{field}"));
+        faults.check_immutable(old, new, &format!("spec.{field}"));
     }
     for field in ["podFailurePolicy", "successPolicy"] {
-        faults.immutable(old, new, &format!("spec.{field}"));
+        faults.check_immutable(old, new, &format!("spec.{field}"));
     }
 }
 
 /// While a Job is suspended and has no running pods, the scheduling fields of its template may change.
-fn template_change(faults: &mut Faults, old: &Value, new: &Value) {
+fn check_template_change(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"]["template"], &new["spec"]["template"]);
     let idle = number(&old["status"], "active") == 0;
     let suspended =
         list(&old["status"], "conditions").iter().any(|it| it["type"] == "Suspended" && it["status"] == "True");
     let free = old["spec"]["suspend"] == true && idle && (old["status"]["startTime"].is_null() || suspended);
     if !free {
-        return faults.immutable(old, new, "spec.template");
+        return faults.check_immutable(old, new, "spec.template");
     }
     let fixed = |template: &Value| {
         let mut template = template.clone();
@@ -354,22 +354,22 @@ fn template_change(faults: &mut Faults, old: &Value, new: &Value) {
         template
     };
     if fixed(before)["spec"] != fixed(after)["spec"] {
-        faults.invalid("spec.template.spec", &after["spec"], "field is immutable");
+        faults.add_invalid("spec.template.spec", &after["spec"], "field is immutable");
     } else if fixed(before) != fixed(after) {
-        faults.invalid("spec.template", after, "field is immutable");
+        faults.add_invalid("spec.template", after, "field is immutable");
     }
 }
 
-pub(super) fn cron_job(faults: &mut Faults, object: &Value) {
+pub(super) fn check_cron_job(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
-        faults.required("spec.schedule", "");
+        faults.add_required("spec.schedule", "");
     } else if schedule.contains("TZ") {
         let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-        faults.invalid("spec.schedule", &json!(schedule), why);
+        faults.add_invalid("spec.schedule", &json!(schedule), why);
     } else if let Err(why) = cron::check(schedule) {
-        faults.invalid("spec.schedule", &json!(schedule), &why);
+        faults.add_invalid("spec.schedule", &json!(schedule), &why);
     }
     if let Some(zone) = spec["timeZone"].as_str() {
         let why = match zone {
@@ -381,19 +381,19 @@ pub(super) fn cron_job(faults: &mut Faults, object: &Value) {
             _ => None,
         };
         if let Some(why) = why {
-            faults.invalid("spec.timeZone", &json!(zone), &why);
+            faults.add_invalid("spec.timeZone", &json!(zone), &why);
         }
     }
-    faults.one_of(spec, "concurrencyPolicy", "spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"]);
+    faults.check_one_of(spec, "concurrencyPolicy", "spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"]);
     let counts = ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"];
-    faults.not_negative(spec, "spec", &counts);
+    faults.check_not_negative(spec, "spec", &counts);
     let job = &spec["jobTemplate"]["spec"];
-    job_spec(faults, job, "spec.jobTemplate.spec");
+    check_job_spec(faults, job, "spec.jobTemplate.spec");
     if !job["selector"].is_null() {
         let why = "`selector` will be auto-generated";
-        faults.invalid("spec.jobTemplate.spec.selector", &job["selector"], why);
+        faults.add_invalid("spec.jobTemplate.spec.selector", &job["selector"], why);
     }
     if job["manualSelector"] == true {
-        faults.unsupported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]);
+        faults.add_unsupported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     faults::Faults,
     list, number,
-    pod::{EFFECTS, amount, port_number},
+    pod::{EFFECTS, amount, check_port_number},
     text,
 };
 use crate::{
@@ -13,13 +13,13 @@ use crate::{
     meta,
 };
 
-pub(super) fn node(faults: &mut Faults, object: &Value) {
+pub(super) fn check_node(faults: &mut Faults, object: &Value) {
     let taints = list(&object["spec"], "taints");
     for (at, taint) in taints.iter().enumerate() {
         let path = format!("metadata.taints[{at}]");
-        faults.qualified(text(taint, "key"), &format!("{path}.key"));
-        faults.label_value(text(taint, "value"), &format!("{path}.value"));
-        faults.one_of(taint, "effect", &format!("{path}.effect"), &EFFECTS);
+        faults.check_qualified_name(text(taint, "key"), &format!("{path}.key"));
+        faults.check_label_value(text(taint, "value"), &format!("{path}.value"));
+        faults.check_one_of(taint, "effect", &format!("{path}.effect"), &EFFECTS);
         let same = |it: &Value| it["key"] == taint["key"] && it["effect"] == taint["effect"];
         if taints[..at].iter().any(same) {
             let shown = format!(
@@ -36,7 +36,7 @@ pub(super) fn node(faults: &mut Faults, object: &Value) {
     for (at, range) in list(&object["spec"], "podCIDRs").iter().enumerate() {
         if !is_range(range.as_str().unwrap_or_default()) {
             let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            faults.invalid(format!("spec.podCIDRs[{at}]"), range, why);
+            faults.add_invalid(format!("spec.podCIDRs[{at}]"), range, why);
         }
     }
 }
@@ -47,58 +47,58 @@ fn is_range(text: &str) -> bool {
     bits.parse::<u8>().is_ok_and(|it| it <= if address.is_ipv4() { 32 } else { 128 })
 }
 
-pub(super) fn node_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_node_change(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"], &new["spec"]);
     if !list(before, "podCIDRs").is_empty() && before["podCIDRs"] != after["podCIDRs"] {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        faults.forbidden("spec.podCIDRs", why);
+        faults.add_forbidden("spec.podCIDRs", why);
     }
     if !text(before, "providerID").is_empty() && before["providerID"] != after["providerID"] {
         let why = "node updates may not change providerID except from \"\" to valid";
-        faults.forbidden("spec.providerID", why);
+        faults.add_forbidden("spec.providerID", why);
     }
     if before["externalID"] != after["externalID"] {
-        faults.forbidden("spec.externalID", "may not be updated");
+        faults.add_forbidden("spec.externalID", "may not be updated");
     }
 }
 
-pub(super) fn config_map(faults: &mut Faults, object: &Value) {
+pub(super) fn check_config_map(faults: &mut Faults, object: &Value) {
     let (texts, bytes) = (&object["data"], &object["binaryData"]);
     for key in texts.as_object().into_iter().flatten().map(|it| it.0) {
-        data_key(faults, key, "data");
+        check_data_key(faults, key, "data");
         if !bytes[key].is_null() {
-            faults.invalid(format!("data[{key}]"), &json!(key), "duplicate of key present in binaryData");
+            faults.add_invalid(format!("data[{key}]"), &json!(key), "duplicate of key present in binaryData");
         }
     }
     for key in bytes.as_object().into_iter().flatten().map(|it| it.0) {
-        data_key(faults, key, "binaryData");
+        check_data_key(faults, key, "binaryData");
     }
 }
 
-fn data_key(faults: &mut Faults, key: &str, field: &str) {
+fn check_data_key(faults: &mut Faults, key: &str, field: &str) {
     let path = format!("{field}[{key}]");
     let legal = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
     if key.is_empty() || !key.bytes().all(legal) {
         let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
                    'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-        faults.invalid(path, &json!(key), why);
+        faults.add_invalid(path, &json!(key), why);
     } else if key == "." || key == ".." {
-        faults.invalid(path, &json!(key), &format!("must not be '{key}'"));
+        faults.add_invalid(path, &json!(key), &format!("must not be '{key}'"));
     } else if key.starts_with("..") {
-        faults.invalid(path, &json!(key), "must not start with '..'");
+        faults.add_invalid(path, &json!(key), "must not start with '..'");
     }
 }
 
-pub(super) fn secret(faults: &mut Faults, object: &Value) {
+pub(super) fn check_secret(faults: &mut Faults, object: &Value) {
     let data = &object["data"];
     for key in data.as_object().into_iter().flatten().map(|it| it.0) {
-        data_key(faults, key, "data");
+        check_data_key(faults, key, "data");
     }
     let needed: &[&str] = match text(object, "type") {
         "kubernetes.io/service-account-token" => {
             const ACCOUNT: &str = "kubernetes.io/service-account.name";
             if object["metadata"]["annotations"][ACCOUNT].as_str().unwrap_or_default().is_empty() {
-                faults.required(format!("metadata.annotations[{ACCOUNT}]"), "");
+                faults.add_required(format!("metadata.annotations[{ACCOUNT}]"), "");
             }
             &[]
         }
@@ -112,72 +112,72 @@ pub(super) fn secret(faults: &mut Faults, object: &Value) {
         _ => &[],
     };
     for key in needed.iter().filter(|it| data[**it].is_null()) {
-        faults.required(format!("data[{key}]"), "");
+        faults.add_required(format!("data[{key}]"), "");
     }
 }
 
-pub(super) fn data_change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
+pub(super) fn check_data_change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
     const FIXED: &str = "field is immutable when `immutable` is set";
     if kind.is(kinds::SECRETS) {
-        faults.immutable(old, new, "type");
+        faults.check_immutable(old, new, "type");
     }
     if old["immutable"] != true {
         return;
     }
     if new["immutable"] != true {
-        faults.forbidden("immutable", FIXED);
+        faults.add_forbidden("immutable", FIXED);
     }
     for field in ["data", "binaryData"] {
         if old[field] != new[field] {
-            faults.forbidden(field, FIXED);
+            faults.add_forbidden(field, FIXED);
         }
     }
 }
 
-pub(super) fn service(faults: &mut Faults, object: &Value) {
+pub(super) fn check_service(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
     let kind = text(spec, "type");
     let address = text(spec, "clusterIP");
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    faults.one_of(spec, "type", "spec.type", &kinds);
-    faults.one_of(spec, "sessionAffinity", "spec.sessionAffinity", &["ClientIP", "None"]);
-    faults.labels(&spec["selector"], "spec.selector");
+    faults.check_one_of(spec, "type", "spec.type", &kinds);
+    faults.check_one_of(spec, "sessionAffinity", "spec.sessionAffinity", &["ClientIP", "None"]);
+    faults.check_labels(&spec["selector"], "spec.selector");
     if kind == "ExternalName" && text(spec, "externalName").is_empty() {
-        faults.required("spec.externalName", "");
+        faults.add_required("spec.externalName", "");
     }
     if !matches!(address, "" | "None") && address.parse::<std::net::IpAddr>().is_err() {
         let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        faults.invalid("spec.clusterIPs[0]", &json!(address), why);
+        faults.add_invalid("spec.clusterIPs[0]", &json!(address), why);
     }
     let ports = list(spec, "ports");
     if ports.is_empty() && kind != "ExternalName" && address != "None" {
-        faults.required("spec.ports", "");
+        faults.add_required("spec.ports", "");
     }
     for (at, port) in ports.iter().enumerate() {
-        service_port(faults, port, &ports[..at], at, ports.len() > 1);
+        check_service_port(faults, port, &ports[..at], at, ports.len() > 1);
     }
 }
 
-fn service_port(faults: &mut Faults, port: &Value, before: &[Value], at: usize, several: bool) {
+fn check_service_port(faults: &mut Faults, port: &Value, before: &[Value], at: usize, several: bool) {
     let path = format!("spec.ports[{at}]");
     let name = text(port, "name");
     if name.is_empty() {
         if several {
-            faults.required(format!("{path}.name"), "");
+            faults.add_required(format!("{path}.name"), "");
         }
     } else {
-        faults.label_name(name, &format!("{path}.name"));
+        faults.check_label_name(name, &format!("{path}.name"));
         if before.iter().any(|it| text(it, "name") == name) {
-            faults.duplicate(format!("{path}.name"), &json!(name));
+            faults.add_duplicate(format!("{path}.name"), &json!(name));
         }
     }
-    port_number(faults, number(port, "port"), &format!("{path}.port"));
+    check_port_number(faults, number(port, "port"), &format!("{path}.port"));
     if let Some(target) = port["targetPort"].as_i64() {
-        port_number(faults, target, &format!("{path}.targetPort"));
+        check_port_number(faults, target, &format!("{path}.targetPort"));
     } else if port["targetPort"].is_null() && number(port, "port") == 0 {
-        port_number(faults, 0, &format!("{path}.targetPort"));
+        check_port_number(faults, 0, &format!("{path}.targetPort"));
     }
-    faults.one_of(port, "protocol", &format!("{path}.protocol"), &["SCTP", "TCP", "UDP"]);
+    faults.check_one_of(port, "protocol", &format!("{path}.protocol"), &["SCTP", "TCP", "UDP"]);
     let same = |it: &Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
     if before.iter().any(same) {
         let shown = format!(
@@ -189,43 +189,43 @@ fn service_port(faults: &mut Faults, port: &Value, before: &[Value], at: usize, 
     let node_port = number(port, "nodePort");
     if node_port != 0 && !(30_000..=32_767).contains(&node_port) {
         let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-        faults.invalid(format!("{path}.nodePort"), &json!(node_port), why);
+        faults.add_invalid(format!("{path}.nodePort"), &json!(node_port), why);
     }
 }
 
-pub(super) fn service_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_service_change(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"]["clusterIP"], &new["spec"]["clusterIP"]);
     let external = |it: &Value| it["spec"]["type"] == "ExternalName";
     if !external(old) && !external(new) && before != after && !text(&old["spec"], "clusterIP").is_empty() {
-        faults.invalid("spec.clusterIPs[0]", &json!([after]), "may not change once set");
+        faults.add_invalid("spec.clusterIPs[0]", &json!([after]), "may not change once set");
     }
 }
 
-pub(super) fn claim(faults: &mut Faults, object: &Value) {
+pub(super) fn check_claim(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        faults.required("spec.accessModes", "at least 1 access mode is required");
+        faults.add_required("spec.accessModes", "at least 1 access mode is required");
     }
-    access_modes(faults, modes);
+    check_access_modes(faults, modes);
     match &spec["resources"]["requests"]["storage"] {
-        Value::Null => faults.required("spec.resources[storage]", ""),
+        Value::Null => faults.add_required("spec.resources[storage]", ""),
         size if amount(size).is_some_and(|it| it <= 0) => {
-            faults.invalid("spec.resources[storage]", size, "must be greater than zero");
+            faults.add_invalid("spec.resources[storage]", size, "must be greater than zero");
         }
         _ => {}
     }
-    faults.one_of(spec, "volumeMode", "spec.volumeMode", &["Block", "Filesystem"]);
+    faults.check_one_of(spec, "volumeMode", "spec.volumeMode", &["Block", "Filesystem"]);
 }
 
-fn access_modes(faults: &mut Faults, modes: &[Value]) {
+fn check_access_modes(faults: &mut Faults, modes: &[Value]) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     for mode in modes.iter().filter(|it| !it.as_str().is_some_and(|it| MODES.contains(&it))) {
-        faults.unsupported("spec.accessModes", mode, &MODES);
+        faults.add_unsupported("spec.accessModes", mode, &MODES);
     }
 }
 
-pub(super) fn claim_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_claim_change(faults: &mut Faults, old: &Value, new: &Value) {
     let bound = old["status"]["phase"] == "Bound";
     let (before, after) = (&old["spec"], &new["spec"]);
     let fixed = |spec: &Value| {
@@ -249,14 +249,14 @@ pub(super) fn claim_change(faults: &mut Faults, old: &Value, new: &Value) {
     if fixed(before) != fixed(after) {
         let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
                    claims";
-        faults.forbidden("spec", why);
+        faults.add_forbidden("spec", why);
     }
     let size = |of: &Value| amount(&of["storage"]);
     if let (Some(asked), Some(had)) = (size(&after["resources"]["requests"]), size(&old["status"]["capacity"]))
         && asked < had
         && before["resources"] != after["resources"]
     {
-        faults.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
+        faults.add_forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
     }
 }
 
@@ -279,33 +279,33 @@ fn source(volume: &Value) -> Value {
     spec
 }
 
-pub(super) fn volume(faults: &mut Faults, object: &Value) {
+pub(super) fn check_volume(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        faults.required("spec.accessModes", "");
+        faults.add_required("spec.accessModes", "");
     }
-    access_modes(faults, modes);
+    check_access_modes(faults, modes);
     if spec["capacity"].as_object().is_none_or(serde_json::Map::is_empty) {
-        faults.required("spec.capacity", "");
+        faults.add_required("spec.capacity", "");
     }
     if spec["capacity"]["storage"].is_null() {
-        faults.unsupported("spec.capacity", &spec["capacity"], &["storage"]);
+        faults.add_unsupported("spec.capacity", &spec["capacity"], &["storage"]);
     }
     if source(object) == json!({}) {
-        faults.required("spec", "must specify a volume type");
+        faults.add_required("spec", "must specify a volume type");
     }
     let policies = ["Delete", "Recycle", "Retain"];
-    faults.one_of(spec, "persistentVolumeReclaimPolicy", "spec.persistentVolumeReclaimPolicy", &policies);
+    faults.check_one_of(spec, "persistentVolumeReclaimPolicy", "spec.persistentVolumeReclaimPolicy", &policies);
 }
 
-pub(super) fn volume_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_volume_change(faults: &mut Faults, old: &Value, new: &Value) {
     if source(old) != source(new) {
         let why = "spec.persistentvolumesource is immutable after creation";
-        faults.forbidden("spec.persistentvolumesource", why);
+        faults.add_forbidden("spec.persistentvolumesource", why);
     }
     let mode = &new["spec"]["volumeMode"];
     if *mode != old["spec"]["volumeMode"] {
-        faults.invalid("volumeMode", mode, "field is immutable");
+        faults.add_invalid("volumeMode", mode, "field is immutable");
     }
 }

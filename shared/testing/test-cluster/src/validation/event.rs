@@ -10,66 +10,66 @@ fn is_view(kind: &Kind) -> bool {
     kind.group != kind.stored_group()
 }
 
-pub(super) fn event(faults: &mut Faults, kind: &Kind, object: &Value) {
+pub(super) fn check_event(faults: &mut Faults, kind: &Kind, object: &Value) {
     if object["eventTime"].is_null() {
         return;
     }
     let component = if is_view(kind) { "reportingController" } else { "reportingComponent" };
     let reporter = text(object, "reportingComponent");
     if reporter.is_empty() {
-        faults.required(component, "");
+        faults.add_required(component, "");
     }
-    faults.qualified(reporter, component);
+    faults.check_qualified_name(reporter, component);
     for (field, most) in [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)] {
         let value = text(object, field);
         if value.is_empty() && field != "message" {
-            faults.required(field, "");
+            faults.add_required(field, "");
         }
         if value.len() > most {
-            faults.invalid(field, &json!(""), &format!("can have at most {most} characters"));
+            faults.add_invalid(field, &json!(""), &format!("can have at most {most} characters"));
         }
     }
     if is_view(kind) {
-        series(faults, object);
+        check_series(faults, object);
     }
 }
 
 /// Rules for new Events of `events.k8s.io` only.
-pub(super) fn new_event(faults: &mut Faults, kind: &Kind, object: &Value) {
+pub(super) fn check_new_event(faults: &mut Faults, kind: &Kind, object: &Value) {
     if !is_view(kind) {
         return;
     }
     if object["eventTime"].is_null() {
-        faults.required("eventTime", "");
-        series(faults, object);
+        faults.add_required("eventTime", "");
+        check_series(faults, object);
     }
     if !matches!(text(object, "type"), "Normal" | "Warning") {
-        faults.invalid("type", &json!(""), &format!("has invalid value: {}", text(object, "type")));
+        faults.add_invalid("type", &json!(""), &format!("has invalid value: {}", text(object, "type")));
     }
     for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         let value = &object[field];
         let unset = value.is_null() || *value == 0 || *value == json!({});
         if !unset {
-            faults.invalid(field, &json!(""), "needs to be unset");
+            faults.add_invalid(field, &json!(""), "needs to be unset");
         }
     }
 }
 
-fn series(faults: &mut Faults, object: &Value) {
+fn check_series(faults: &mut Faults, object: &Value) {
     let series = &object["series"];
     if series.is_null() {
         return;
     }
     if number(series, "count") < 2 {
-        faults.invalid("series.count", &json!(""), "should be at least 2");
+        faults.add_invalid("series.count", &json!(""), "should be at least 2");
     }
     if series["lastObservedTime"].is_null() {
-        faults.required("series.lastObservedTime", "");
+        faults.add_required("series.lastObservedTime", "");
     }
 }
 
 /// In `events.k8s.io` only the series and the metadata may change.
-pub(super) fn change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
+pub(super) fn check_change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
     if !is_view(kind) {
         return;
     }
@@ -86,16 +86,16 @@ pub(super) fn change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value)
         ("eventTime", "eventTime"),
     ] {
         if !same(&old[field], &new[field]) {
-            faults.invalid(shown, &new[field], "field is immutable");
+            faults.add_invalid(shown, &new[field], "field is immutable");
         }
     }
     for field in ["involvedObject", "related"] {
         if old[field] != new[field] {
-            faults.wrong(field, &format!("{}: field is immutable", reference(&new[field])));
+            faults.add_wrong(field, &format!("{}: field is immutable", reference(&new[field])));
         }
     }
     if !same(&old["source"], &new["source"]) {
-        faults.invalid("source", &new["source"], "field is immutable");
+        faults.add_invalid("source", &new["source"], "field is immutable");
     }
 }
 

@@ -1,6 +1,6 @@
 use serde_json::{Map, Value, json};
 
-use crate::{answer::Fault, meta};
+use crate::{response::Fault, meta};
 
 /// The faults found so far, and checks that many kinds share.
 #[derive(Debug, Default)]
@@ -39,145 +39,145 @@ impl Faults {
         self.0.push(Fault::of(reason, field, message));
     }
 
-    pub(super) fn required(&mut self, field: impl Into<String>, detail: &str) {
+    pub(super) fn add_required(&mut self, field: impl Into<String>, detail: &str) {
         self.0.push(Fault::required(field, detail));
     }
 
-    pub(super) fn invalid(&mut self, field: impl Into<String>, value: &Value, detail: &str) {
+    pub(super) fn add_invalid(&mut self, field: impl Into<String>, value: &Value, detail: &str) {
         self.0.push(Fault::invalid(field, value, detail));
     }
 
     /// Invalid, with a message that does not show the value.
-    pub(super) fn wrong(&mut self, field: impl Into<String>, detail: &str) {
+    pub(super) fn add_wrong(&mut self, field: impl Into<String>, detail: &str) {
         self.add("FieldValueInvalid", field, format!("Invalid value: {detail}"));
     }
 
-    pub(super) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+    pub(super) fn add_forbidden(&mut self, field: impl Into<String>, detail: &str) {
         self.0.push(Fault::forbidden(field, detail));
     }
 
-    pub(super) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
+    pub(super) fn add_duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.add("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
     }
 
-    pub(super) fn too_many(&mut self, field: impl Into<String>, count: usize, most: usize) {
+    pub(super) fn check_count(&mut self, field: impl Into<String>, count: usize, most: usize) {
         if count > most {
             let message = format!("Too many: {count}: must have at most {most} items");
             self.add("FieldValueTooMany", field, message);
         }
     }
 
-    pub(super) fn too_long(&mut self, field: impl Into<String>, text: &str, most: usize) {
+    pub(super) fn check_length(&mut self, field: impl Into<String>, text: &str, most: usize) {
         if text.len() > most {
             self.add("FieldValueTooLong", field, format!("Too long: may not be more than {most} bytes"));
         }
     }
 
     /// Adds a fault for a value that is not one of these.
-    pub(super) fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
+    pub(super) fn add_unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|it| format!("{it:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
         self.add("FieldValueNotSupported", field, message);
     }
 
     /// A text, if present, must be one of these.
-    pub(super) fn one_of(&mut self, parent: &Value, field: &str, path: &str, supported: &[&str]) {
+    pub(super) fn check_one_of(&mut self, parent: &Value, field: &str, path: &str, supported: &[&str]) {
         if let Some(value) = parent[field].as_str().filter(|it| !supported.contains(it)) {
-            self.unsupported(path, &json!(value), supported);
+            self.add_unsupported(path, &json!(value), supported);
         }
     }
 
     /// Numbers, if present, must not be below 0.
-    pub(super) fn not_negative(&mut self, parent: &Value, path: &str, fields: &[&str]) {
+    pub(super) fn check_not_negative(&mut self, parent: &Value, path: &str, fields: &[&str]) {
         for field in fields {
-            self.at_least(parent, path, field, 0);
+            self.check_at_least(parent, path, field, 0);
         }
     }
 
-    pub(super) fn at_least(&mut self, parent: &Value, path: &str, field: &str, least: i64) {
+    pub(super) fn check_at_least(&mut self, parent: &Value, path: &str, field: &str, least: i64) {
         if let Some(value) = parent[field].as_i64().filter(|it| *it < least) {
             let why = format!("must be greater than or equal to {least}");
-            self.invalid(join(path, field), &json!(value), &why);
+            self.add_invalid(join(path, field), &json!(value), &why);
         }
     }
 
     /// The field at this path must not change.
-    pub(super) fn immutable(&mut self, old: &Value, new: &Value, path: &str) {
+    pub(super) fn check_immutable(&mut self, old: &Value, new: &Value, path: &str) {
         let value = meta::at(new, path);
         if value != meta::at(old, path) {
-            self.invalid(path, value, "field is immutable");
+            self.add_invalid(path, value, "field is immutable");
         }
     }
 
     /// A number or a percentage must be valid and not negative.
-    pub(super) fn amount(&mut self, value: &Value, path: &str) {
+    pub(super) fn check_quantity(&mut self, value: &Value, path: &str) {
         match value {
             Value::Number(_) if value.as_i64().unwrap_or(0) < 0 => {
-                self.invalid(path, value, "must be greater than or equal to 0");
+                self.add_invalid(path, value, "must be greater than or equal to 0");
             }
-            Value::String(text) if percent(text).is_none() => self.invalid(path, value, PERCENT),
+            Value::String(text) if percent(text).is_none() => self.add_invalid(path, value, PERCENT),
             _ => {}
         }
     }
 
     /// A percentage must be at most 100%.
-    pub(super) fn at_most_all(&mut self, value: &Value, path: &str) {
+    pub(super) fn check_percentage(&mut self, value: &Value, path: &str) {
         if value.as_str().and_then(percent).is_some_and(|it| it > 100) {
-            self.invalid(path, value, "must not be greater than 100%");
+            self.add_invalid(path, value, "must not be greater than 100%");
         }
     }
 
-    pub(super) fn label_name(&mut self, name: &str, path: &str) {
+    pub(super) fn check_label_name(&mut self, name: &str, path: &str) {
         if !is_label(name) {
-            self.invalid(path, &json!(name), LABEL);
+            self.add_invalid(path, &json!(name), LABEL);
         }
     }
 
     /// The key of a label, with an optional prefix.
-    pub(super) fn qualified(&mut self, name: &str, path: &str) {
+    pub(super) fn check_qualified_name(&mut self, name: &str, path: &str) {
         let part = name.rsplit_once('/').map_or(name, |it| it.1);
         if part.is_empty() {
-            self.invalid(path, &json!(name), "name part must be non-empty");
+            self.add_invalid(path, &json!(name), "name part must be non-empty");
         }
         if !is_name_part(part) {
-            self.invalid(path, &json!(name), NAME_PART);
+            self.add_invalid(path, &json!(name), NAME_PART);
         }
     }
 
-    pub(super) fn label_value(&mut self, value: &str, path: &str) {
+    pub(super) fn check_label_value(&mut self, value: &str, path: &str) {
         if !value.is_empty() && !is_name_part(value) {
-            self.invalid(path, &json!(value), LABEL_VALUE);
+            self.add_invalid(path, &json!(value), LABEL_VALUE);
         }
     }
 
     /// A map of labels of a selector.
-    pub(super) fn labels(&mut self, labels: &Value, path: &str) {
+    pub(super) fn check_labels(&mut self, labels: &Value, path: &str) {
         for (key, value) in labels.as_object().into_iter().flatten() {
-            self.qualified(key, path);
-            self.label_value(value.as_str().unwrap_or_default(), path);
+            self.check_qualified_name(key, path);
+            self.check_label_value(value.as_str().unwrap_or_default(), path);
         }
     }
 
     /// Checks a label selector. Returns true when it is valid.
-    pub(super) fn selector(&mut self, selector: &Value, path: &str) -> bool {
+    pub(super) fn check_selector(&mut self, selector: &Value, path: &str) -> bool {
         let before = self.0.len();
-        self.labels(&selector["matchLabels"], &format!("{path}.matchLabels"));
+        self.check_labels(&selector["matchLabels"], &format!("{path}.matchLabels"));
         for (at, expression) in super::list(selector, "matchExpressions").iter().enumerate() {
             let path = format!("{path}.matchExpressions[{at}]");
             let values = super::list(expression, "values").len();
             match super::text(expression, "operator") {
                 "In" | "NotIn" if values == 0 => {
                     let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                    self.required(format!("{path}.values"), why);
+                    self.add_required(format!("{path}.values"), why);
                 }
                 "Exists" | "DoesNotExist" if values > 0 => {
                     let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                    self.forbidden(format!("{path}.values"), why);
+                    self.add_forbidden(format!("{path}.values"), why);
                 }
                 "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-                other => self.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
+                other => self.add_invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
             }
-            self.qualified(super::text(expression, "key"), &format!("{path}.key"));
+            self.check_qualified_name(super::text(expression, "key"), &format!("{path}.key"));
         }
         self.0.len() == before
     }

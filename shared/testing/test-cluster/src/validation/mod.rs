@@ -14,7 +14,7 @@ mod workload;
 use serde_json::Value;
 
 use crate::{
-    answer::Fault,
+    response::Fault,
     kinds::{self, Kind},
     write::Part,
 };
@@ -23,10 +23,10 @@ use faults::Faults;
 /// The faults of a new object.
 pub(crate) fn created(kind: &Kind, object: &Value) -> Vec<Fault> {
     let mut faults = Faults::default();
-    whole(kind, object, &mut faults);
+    check_object(kind, object, &mut faults);
     match kind.table.as_str() {
-        kinds::PODS => pod::new_pod(&mut faults, object),
-        kinds::EVENTS => event::new_event(&mut faults, kind, object),
+        kinds::PODS => pod::check_new_pod(&mut faults, object),
+        kinds::EVENTS => event::check_new_event(&mut faults, kind, object),
         _ => {}
     }
     faults.into_list()
@@ -38,13 +38,13 @@ pub(crate) fn updated(kind: &Kind, old: &Value, new: &Value, part: Part) -> Vec<
     let mut faults = Faults::default();
     match part {
         Part::Main => {
-            whole(kind, new, &mut faults);
+            check_object(kind, new, &mut faults);
             if !faults.is_empty() {
                 let mut before = Faults::default();
-                whole(kind, old, &mut before);
+                check_object(kind, old, &mut before);
                 faults.forgive(&before);
             }
-            change(kind, old, new, &mut faults);
+            check_change(kind, old, new, &mut faults);
         }
         Part::Status => status::check(kind, old, new, &mut faults),
         Part::Finalize => {}
@@ -53,60 +53,60 @@ pub(crate) fn updated(kind: &Kind, old: &Value, new: &Value, part: Part) -> Vec<
 }
 
 /// The rules for a whole object.
-fn whole(kind: &Kind, object: &Value, faults: &mut Faults) {
+fn check_object(kind: &Kind, object: &Value, faults: &mut Faults) {
     match kind.table.as_str() {
-        kinds::PODS => pod::pod(faults, object),
-        kinds::POD_TEMPLATES => pod::template(faults, &object["template"], "template"),
-        kinds::DEPLOYMENTS => workload::deployment(faults, object),
-        kinds::REPLICA_SETS => workload::replica_set(faults, object),
-        kinds::REPLICATION_CONTROLLERS => workload::replication_controller(faults, object),
-        kinds::STATEFUL_SETS => workload::stateful_set(faults, object),
-        kinds::DAEMON_SETS => workload::daemon_set(faults, object),
-        kinds::CONTROLLER_REVISIONS => workload::revision(faults, object),
-        kinds::JOBS => batch::job(faults, object),
-        kinds::CRON_JOBS => batch::cron_job(faults, object),
-        kinds::NODES => core::node(faults, object),
-        kinds::CONFIG_MAPS => core::config_map(faults, object),
-        kinds::SECRETS => core::secret(faults, object),
-        kinds::SERVICES => core::service(faults, object),
-        kinds::VOLUME_CLAIMS => core::claim(faults, object),
-        kinds::VOLUMES => core::volume(faults, object),
-        kinds::EVENTS => event::event(faults, kind, object),
-        kinds::BUDGETS => others::budget(faults, object),
-        kinds::AUTOSCALERS => others::autoscaler(faults, object),
-        kinds::PRIORITY_CLASSES => others::priority_class(faults, object),
-        kinds::STORAGE_CLASSES => others::storage_class(faults, object),
-        kinds::ENDPOINT_SLICES => others::endpoint_slice(faults, object),
-        kinds::ROLES | kinds::CLUSTER_ROLES => others::role(faults, kind, object),
-        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::binding(faults, object),
+        kinds::PODS => pod::check_pod(faults, object),
+        kinds::POD_TEMPLATES => pod::check_template(faults, &object["template"], "template"),
+        kinds::DEPLOYMENTS => workload::check_deployment(faults, object),
+        kinds::REPLICA_SETS => workload::check_replica_set(faults, object),
+        kinds::REPLICATION_CONTROLLERS => workload::check_replication_controller(faults, object),
+        kinds::STATEFUL_SETS => workload::check_stateful_set(faults, object),
+        kinds::DAEMON_SETS => workload::check_daemon_set(faults, object),
+        kinds::CONTROLLER_REVISIONS => workload::check_revision(faults, object),
+        kinds::JOBS => batch::check_job(faults, object),
+        kinds::CRON_JOBS => batch::check_cron_job(faults, object),
+        kinds::NODES => core::check_node(faults, object),
+        kinds::CONFIG_MAPS => core::check_config_map(faults, object),
+        kinds::SECRETS => core::check_secret(faults, object),
+        kinds::SERVICES => core::check_service(faults, object),
+        kinds::VOLUME_CLAIMS => core::check_claim(faults, object),
+        kinds::VOLUMES => core::check_volume(faults, object),
+        kinds::EVENTS => event::check_event(faults, kind, object),
+        kinds::BUDGETS => others::check_budget(faults, object),
+        kinds::AUTOSCALERS => others::check_autoscaler(faults, object),
+        kinds::PRIORITY_CLASSES => others::check_priority_class(faults, object),
+        kinds::STORAGE_CLASSES => others::check_storage_class(faults, object),
+        kinds::ENDPOINT_SLICES => others::check_endpoint_slice(faults, object),
+        kinds::ROLES | kinds::CLUSTER_ROLES => others::check_role(faults, kind, object),
+        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::check_binding(faults, object),
         _ => {}
     }
 }
 
 /// The rules for a change.
-fn change(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
+fn check_change(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
     match kind.table.as_str() {
-        kinds::PODS => pod_update::pod(faults, old, new),
+        kinds::PODS => pod_update::check_pod(faults, old, new),
         kinds::DEPLOYMENTS | kinds::REPLICA_SETS | kinds::DAEMON_SETS => {
-            faults.immutable(old, new, "spec.selector");
+            faults.check_immutable(old, new, "spec.selector");
         }
-        kinds::STATEFUL_SETS => workload::stateful_set_change(faults, old, new),
-        kinds::CONTROLLER_REVISIONS => faults.immutable(old, new, "data"),
-        kinds::JOBS => batch::job_change(faults, old, new),
-        kinds::NODES => core::node_change(faults, old, new),
-        kinds::CONFIG_MAPS | kinds::SECRETS => core::data_change(faults, kind, old, new),
-        kinds::SERVICES => core::service_change(faults, old, new),
-        kinds::VOLUME_CLAIMS => core::claim_change(faults, old, new),
-        kinds::VOLUMES => core::volume_change(faults, old, new),
-        kinds::EVENTS => event::change(faults, kind, old, new),
-        kinds::PRIORITY_CLASSES => others::priority_class_change(faults, old, new),
+        kinds::STATEFUL_SETS => workload::check_stateful_set_change(faults, old, new),
+        kinds::CONTROLLER_REVISIONS => faults.check_immutable(old, new, "data"),
+        kinds::JOBS => batch::check_job_change(faults, old, new),
+        kinds::NODES => core::check_node_change(faults, old, new),
+        kinds::CONFIG_MAPS | kinds::SECRETS => core::check_data_change(faults, kind, old, new),
+        kinds::SERVICES => core::check_service_change(faults, old, new),
+        kinds::VOLUME_CLAIMS => core::check_claim_change(faults, old, new),
+        kinds::VOLUMES => core::check_volume_change(faults, old, new),
+        kinds::EVENTS => event::check_change(faults, kind, old, new),
+        kinds::PRIORITY_CLASSES => others::check_priority_class_change(faults, old, new),
         kinds::STORAGE_CLASSES => {
             for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-                faults.immutable(old, new, field);
+                faults.check_immutable(old, new, field);
             }
         }
-        kinds::ENDPOINT_SLICES => faults.immutable(old, new, "addressType"),
-        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::binding_change(faults, old, new),
+        kinds::ENDPOINT_SLICES => faults.check_immutable(old, new, "addressType"),
+        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::check_binding_change(faults, old, new),
         _ => {}
     }
 }

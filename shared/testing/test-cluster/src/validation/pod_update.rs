@@ -9,36 +9,36 @@ const ONLY: &str = "pod updates may not change fields other than `spec.container
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(super) fn pod(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_pod(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"], &new["spec"]);
     for field in ["containers", "initContainers"] {
         if list(before, field).len() != list(after, field).len() {
             // The other fields cannot be compared then.
-            return faults.forbidden(format!("spec.{field}"), "pod updates may not add or remove containers");
+            return faults.add_forbidden(format!("spec.{field}"), "pod updates may not add or remove containers");
         }
     }
-    deadline(faults, &before["activeDeadlineSeconds"], &after["activeDeadlineSeconds"]);
+    check_deadline(faults, &before["activeDeadlineSeconds"], &after["activeDeadlineSeconds"]);
     if !list(before, "tolerations").iter().all(|it| kept(it, list(after, "tolerations"))) {
-        faults.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
+        faults.add_forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
     }
     let gated = !list(before, "schedulingGates").is_empty();
-    gates(faults, before, after);
+    check_gates(faults, before, after);
     if gated {
-        selector_grows(faults, &before["nodeSelector"], &after["nodeSelector"]);
+        check_selector_grows(faults, &before["nodeSelector"], &after["nodeSelector"]);
     }
     let rest = |spec: &Value| settled(spec, before, gated);
     if rest(before) != rest(after) {
-        faults.forbidden("spec", ONLY);
+        faults.add_forbidden("spec", ONLY);
     }
 }
 
 /// The deadline may be set or lowered.
-fn deadline(faults: &mut Faults, old: &Value, new: &Value) {
+fn check_deadline(faults: &mut Faults, old: &Value, new: &Value) {
     const PATH: &str = "spec.activeDeadlineSeconds";
     match (old.as_i64(), new.as_i64()) {
-        (Some(_), None) => faults.invalid(PATH, &Value::Null, "must not update from a positive integer to nil value"),
+        (Some(_), None) => faults.add_invalid(PATH, &Value::Null, "must not update from a positive integer to nil value"),
         (Some(old), Some(new)) if new > old => {
-            faults.invalid(PATH, &json!(new), "must be less than or equal to previous value");
+            faults.add_invalid(PATH, &json!(new), "must be less than or equal to previous value");
         }
         _ => {}
     }
@@ -53,20 +53,20 @@ fn kept(toleration: &Value, among: &[Value]) -> bool {
     among.iter().any(|it| bare(it) == bare(toleration))
 }
 
-fn gates(faults: &mut Faults, before: &Value, after: &Value) {
+fn check_gates(faults: &mut Faults, before: &Value, after: &Value) {
     let known = list(before, "schedulingGates");
     for (at, gate) in list(after, "schedulingGates").iter().enumerate().filter(|it| !known.contains(it.1)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
-        faults.forbidden(format!("spec.schedulingGates[{at}].name"), &why);
+        faults.add_forbidden(format!("spec.schedulingGates[{at}].name"), &why);
     }
 }
 
 /// While a pod has scheduling gates, labels may be added to its node selector.
-fn selector_grows(faults: &mut Faults, old: &Value, new: &Value) {
+fn check_selector_grows(faults: &mut Faults, old: &Value, new: &Value) {
     let keeps = old.as_object().into_iter().flatten().all(|(key, value)| new.get(key) == Some(value));
     if !keeps {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        faults.invalid("spec.nodeSelector", new, why);
+        faults.add_invalid("spec.nodeSelector", new, why);
     }
 }
 

@@ -16,25 +16,25 @@ enum Words {
     DaemonSet,
 }
 
-pub(super) fn deployment(faults: &mut Faults, object: &Value) {
+pub(super) fn check_deployment(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
-    faults.not_negative(
+    faults.check_not_negative(
         spec,
         "spec",
         &["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
     );
     let deadline = &spec["progressDeadlineSeconds"];
     if deadline.is_i64() && number(spec, "progressDeadlineSeconds") <= number(spec, "minReadySeconds") {
-        faults.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
+        faults.add_invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
     }
     let strategy = &spec["strategy"];
     let rolling = &strategy["rollingUpdate"];
     match text(strategy, "type") {
-        "RollingUpdate" => deployment_roll(faults, rolling),
+        "RollingUpdate" => check_deployment_roll(faults, rolling),
         "Recreate" if rolling.is_null() => {}
         "Recreate" => {
             let why = "may not be specified when strategy `type` is 'Recreate'";
-            faults.forbidden("spec.strategy.rollingUpdate", why);
+            faults.add_forbidden("spec.strategy.rollingUpdate", why);
         }
         other => {
             let shown = json_in_order(&[("Type", json!(other)), ("RollingUpdate", rolling.clone())]);
@@ -43,7 +43,7 @@ pub(super) fn deployment(faults: &mut Faults, object: &Value) {
             faults.add("FieldValueNotSupported", "spec.strategy", message);
         }
     }
-    selector_and_template(faults, spec, Words::Deployment, "ReplicaSet");
+    check_selector_and_template(faults, spec, Words::Deployment, "ReplicaSet");
 }
 
 /// An object as Go prints it, with its fields in the order of the type.
@@ -52,56 +52,56 @@ fn json_in_order(fields: &[(&str, Value)]) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-fn deployment_roll(faults: &mut Faults, rolling: &Value) {
+fn check_deployment_roll(faults: &mut Faults, rolling: &Value) {
     const UNAVAILABLE: &str = "spec.strategy.rollingUpdate.maxUnavailable";
     let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-    faults.amount(unavailable, UNAVAILABLE);
-    faults.amount(surge, "spec.strategy.rollingUpdate.maxSurge");
+    faults.check_quantity(unavailable, UNAVAILABLE);
+    faults.check_quantity(surge, "spec.strategy.rollingUpdate.maxSurge");
     if is_zero(unavailable) && is_zero(surge) {
-        faults.invalid(UNAVAILABLE, unavailable, "may not be 0 when `maxSurge` is 0");
+        faults.add_invalid(UNAVAILABLE, unavailable, "may not be 0 when `maxSurge` is 0");
     }
-    faults.at_most_all(unavailable, UNAVAILABLE);
+    faults.check_percentage(unavailable, UNAVAILABLE);
 }
 
-pub(super) fn replica_set(faults: &mut Faults, object: &Value) {
+pub(super) fn check_replica_set(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
-    faults.not_negative(spec, "spec", &["replicas", "minReadySeconds"]);
-    selector_and_template(faults, spec, Words::Deployment, "ReplicaSet");
+    faults.check_not_negative(spec, "spec", &["replicas", "minReadySeconds"]);
+    check_selector_and_template(faults, spec, Words::Deployment, "ReplicaSet");
 }
 
-pub(super) fn replication_controller(faults: &mut Faults, object: &Value) {
+pub(super) fn check_replication_controller(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
-    faults.not_negative(spec, "spec", &["minReadySeconds"]);
+    faults.check_not_negative(spec, "spec", &["minReadySeconds"]);
     let wanted = spec["selector"].as_object().filter(|it| !it.is_empty());
     if wanted.is_none() {
-        faults.required("spec.selector", "");
+        faults.add_required("spec.selector", "");
     }
-    faults.not_negative(spec, "spec", &["replicas"]);
+    faults.check_not_negative(spec, "spec", &["replicas"]);
     let template = &spec["template"];
     if template.is_null() {
-        return faults.required("spec.template", "");
+        return faults.add_required("spec.template", "");
     }
     let labels = &template["metadata"]["labels"];
     if wanted.is_some_and(|it| !it.iter().all(|(key, value)| labels.get(key) == Some(value))) {
-        faults.invalid("spec.template.metadata.labels", labels, MISMATCH);
+        faults.add_invalid("spec.template.metadata.labels", labels, MISMATCH);
     }
-    pod::template(faults, template, "spec.template");
-    only_always(faults, template);
+    pod::check_template(faults, template, "spec.template");
+    check_restart_policy(faults, template);
     if !template["spec"]["activeDeadlineSeconds"].is_null() {
         let why = "activeDeadlineSeconds in ReplicationController is not Supported";
-        faults.forbidden("spec.template.spec.activeDeadlineSeconds", why);
+        faults.add_forbidden("spec.template.spec.activeDeadlineSeconds", why);
     }
 }
 
-pub(super) fn stateful_set(faults: &mut Faults, object: &Value) {
+pub(super) fn check_stateful_set(faults: &mut Faults, object: &Value) {
     const STRATEGY: &str = "spec.updateStrategy";
     let spec = &object["spec"];
     let strategy = &spec["updateStrategy"];
     let rolling = &strategy["rollingUpdate"];
     match text(spec, "podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
-        "" => faults.required("spec.podManagementPolicy", ""),
-        other => faults.invalid("spec.podManagementPolicy", &json!(other), "must be 'OrderedReady' or 'Parallel'"),
+        "" => faults.add_required("spec.podManagementPolicy", ""),
+        other => faults.add_invalid("spec.podManagementPolicy", &json!(other), "must be 'OrderedReady' or 'Parallel'"),
     }
     match text(strategy, "type") {
         "OnDelete" if rolling.is_null() => {}
@@ -110,32 +110,32 @@ pub(super) fn stateful_set(faults: &mut Faults, object: &Value) {
                 ("Partition", json!(number(rolling, "partition"))),
                 ("MaxUnavailable", rolling["maxUnavailable"].clone()),
             ]);
-            faults.wrong(
+            faults.add_wrong(
                 format!("{STRATEGY}.rollingUpdate"),
                 &format!("{shown}: only allowed for updateStrategy 'RollingUpdate'"),
             );
         }
-        "RollingUpdate" => faults.not_negative(rolling, "spec.updateStrategy.rollingUpdate", &["partition"]),
+        "RollingUpdate" => faults.check_not_negative(rolling, "spec.updateStrategy.rollingUpdate", &["partition"]),
         other => {
             let shown = json_in_order(&[("Type", json!(other)), ("RollingUpdate", rolling.clone())]);
-            faults.wrong(STRATEGY, &format!("{shown}: must be 'RollingUpdate' or 'OnDelete'"));
+            faults.add_wrong(STRATEGY, &format!("{shown}: must be 'RollingUpdate' or 'OnDelete'"));
         }
     }
     let retention = &spec["persistentVolumeClaimRetentionPolicy"];
     for field in ["whenDeleted", "whenScaled"] {
         let path = format!("spec.persistentVolumeClaimRetentionPolicy.{field}");
-        faults.one_of(retention, field, &path, &["Retain", "Delete"]);
+        faults.check_one_of(retention, field, &path, &["Retain", "Delete"]);
     }
-    faults.not_negative(&spec["ordinals"], "spec.ordinals", &["start"]);
-    faults.not_negative(spec, "spec", &["replicas", "minReadySeconds"]);
+    faults.check_not_negative(&spec["ordinals"], "spec.ordinals", &["start"]);
+    faults.check_not_negative(spec, "spec", &["replicas", "minReadySeconds"]);
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        faults.label_name(service, "spec.serviceName");
+        faults.check_label_name(service, "spec.serviceName");
     }
-    selector_and_template(faults, spec, Words::StatefulSet, "StatefulSet");
+    check_selector_and_template(faults, spec, Words::StatefulSet, "StatefulSet");
 }
 
-pub(super) fn stateful_set_change(faults: &mut Faults, old: &Value, new: &Value) {
+pub(super) fn check_stateful_set_change(faults: &mut Faults, old: &Value, new: &Value) {
     const MUTABLE: [&str; 7] = [
         "replicas",
         "ordinals",
@@ -154,44 +154,44 @@ pub(super) fn stateful_set_change(faults: &mut Faults, old: &Value, new: &Value)
         let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
                    'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
                    'minReadySeconds' are forbidden";
-        faults.forbidden("spec", why);
+        faults.add_forbidden("spec", why);
     }
 }
 
-pub(super) fn daemon_set(faults: &mut Faults, object: &Value) {
+pub(super) fn check_daemon_set(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
-    faults.not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"]);
+    faults.check_not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"]);
     let strategy = &spec["updateStrategy"];
     match text(strategy, "type") {
         "OnDelete" => {}
-        "RollingUpdate" => daemon_roll(faults, &strategy["rollingUpdate"]),
+        "RollingUpdate" => check_daemon_roll(faults, &strategy["rollingUpdate"]),
         other => {
             let shown = json_in_order(&[("Type", json!(other)), ("RollingUpdate", strategy["rollingUpdate"].clone())]);
             let message = format!(r#"Unsupported value: {shown}: supported values: "RollingUpdate", "OnDelete""#);
             faults.add("FieldValueNotSupported", "spec.updateStrategy", message);
         }
     }
-    selector_and_template(faults, spec, Words::DaemonSet, "DaemonSet");
+    check_selector_and_template(faults, spec, Words::DaemonSet, "DaemonSet");
 }
 
-fn daemon_roll(faults: &mut Faults, rolling: &Value) {
+fn check_daemon_roll(faults: &mut Faults, rolling: &Value) {
     const UNAVAILABLE: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
     const SURGE: &str = "spec.updateStrategy.rollingUpdate.maxSurge";
     let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-    faults.amount(unavailable, UNAVAILABLE);
-    faults.amount(surge, SURGE);
-    faults.at_most_all(unavailable, UNAVAILABLE);
-    faults.at_most_all(surge, SURGE);
+    faults.check_quantity(unavailable, UNAVAILABLE);
+    faults.check_quantity(surge, SURGE);
+    faults.check_percentage(unavailable, UNAVAILABLE);
+    faults.check_percentage(surge, SURGE);
     match (is_zero(unavailable), is_zero(surge)) {
-        (true, true) => faults.required(UNAVAILABLE, "cannot be 0 when maxSurge is 0"),
-        (false, false) => faults.invalid(SURGE, surge, "may not be set when maxUnavailable is non-zero"),
+        (true, true) => faults.add_required(UNAVAILABLE, "cannot be 0 when maxSurge is 0"),
+        (false, false) => faults.add_invalid(SURGE, surge, "may not be set when maxUnavailable is non-zero"),
         _ => {}
     }
 }
 
 const MISMATCH: &str = "`selector` does not match template `labels`";
 
-fn selector_and_template(faults: &mut Faults, spec: &Value, words: Words, kind: &str) {
+fn check_selector_and_template(faults: &mut Faults, spec: &Value, words: Words, kind: &str) {
     let (selector, template) = (&spec["selector"], &spec["template"]);
     let empty = selector.is_object() && list(selector, "matchExpressions").is_empty() && {
         selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty)
@@ -199,45 +199,45 @@ fn selector_and_template(faults: &mut Faults, spec: &Value, words: Words, kind: 
     let mut well_formed = true;
     if selector.is_null() {
         if words != Words::DaemonSet {
-            faults.required("spec.selector", "");
+            faults.add_required("spec.selector", "");
         }
     } else {
-        well_formed = faults.selector(selector, "spec.selector");
+        well_formed = faults.check_selector(selector, "spec.selector");
         if empty {
             let name = match words {
                 Words::Deployment => "deployment",
                 Words::StatefulSet => "statefulset",
                 Words::DaemonSet => "daemonset",
             };
-            faults.invalid("spec.selector", selector, &format!("empty selector is invalid for {name}"));
+            faults.add_invalid("spec.selector", selector, &format!("empty selector is invalid for {name}"));
         }
         match words {
-            Words::Deployment if !well_formed => faults.invalid("spec.selector", selector, "invalid label selector"),
-            Words::StatefulSet if !well_formed => faults.wrong("spec.selector", &selector.to_string()),
+            Words::Deployment if !well_formed => faults.add_invalid("spec.selector", selector, "invalid label selector"),
+            Words::StatefulSet if !well_formed => faults.add_wrong("spec.selector", &selector.to_string()),
             _ => {}
         }
     }
     let labels = &template["metadata"]["labels"];
     if well_formed && !empty && !selects(selector, labels) {
-        faults.invalid("spec.template.metadata.labels", labels, MISMATCH);
+        faults.add_invalid("spec.template.metadata.labels", labels, MISMATCH);
     }
-    pod::template(faults, template, "spec.template");
-    only_always(faults, template);
+    pod::check_template(faults, template, "spec.template");
+    check_restart_policy(faults, template);
     if !template["spec"]["activeDeadlineSeconds"].is_null() {
         let why = format!("activeDeadlineSeconds in {kind} is not Supported");
-        faults.forbidden("spec.template.spec.activeDeadlineSeconds", &why);
+        faults.add_forbidden("spec.template.spec.activeDeadlineSeconds", &why);
     }
 }
 
-fn only_always(faults: &mut Faults, template: &Value) {
-    faults.one_of(&template["spec"], "restartPolicy", "spec.template.spec.restartPolicy", &["Always"]);
+fn check_restart_policy(faults: &mut Faults, template: &Value) {
+    faults.check_one_of(&template["spec"], "restartPolicy", "spec.template.spec.restartPolicy", &["Always"]);
 }
 
-pub(super) fn revision(faults: &mut Faults, object: &Value) {
-    faults.not_negative(object, "", &["revision"]);
+pub(super) fn check_revision(faults: &mut Faults, object: &Value) {
+    faults.check_not_negative(object, "", &["revision"]);
     match &object["data"] {
-        Value::Null => faults.required("data", "data is mandatory"),
+        Value::Null => faults.add_required("data", "data is mandatory"),
         Value::Object(_) => {}
-        _ => faults.required("data", "data must be a valid JSON object"),
+        _ => faults.add_required("data", "data must be a valid JSON object"),
     }
 }

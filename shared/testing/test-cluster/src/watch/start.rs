@@ -1,6 +1,6 @@
 //! Where a watch begins.
 
-use crate::{Failure, answer::Fault, read, rest::Query};
+use crate::{Failure, response::Fault, get, rest::Query};
 
 pub(super) struct Start {
     pub(super) version: u64,
@@ -23,7 +23,7 @@ impl Start {
         let wanted = query.get("resourceVersionMatch");
         let from_now = matches!(sent, "" | "0") && asked.is_none() && wanted.is_empty();
         check(asked.is_some(), wanted, from_now, query.get("continue"))?;
-        let version = read::version(query)?;
+        let version = get::version(query)?;
         let initial = asked.unwrap_or(version == 0);
         Ok(Self { version, initial, now: asked == Some(false) && version == 0, streamed: asked == Some(true) })
     }

@@ -23,7 +23,7 @@ fn bar(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_115_a_definition_is_established_and_served_at_once() {
+async fn acceptance_api_115_definition_is_established_and_served_at_once() {
     let server = Server::new();
     let from = server.cluster.version();
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=1&resourceVersion={from}")).await;
@@ -109,7 +109,7 @@ async fn definitions_that_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_117_a_definition_takes_its_instances_along() {
+async fn acceptance_api_117_instances_are_deleted_with_their_definition() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(true)).await.expect(201);
     let mut held = bar("held");

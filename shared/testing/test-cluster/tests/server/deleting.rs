@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kit::{DEPLOYMENTS, JOBS, MAPS, META, META_LIST, PODS, Server, map, names, pod, version};
 
 #[tokio::test(start_paused = true)]
-async fn answers_of_a_delete() {
+async fn responses_to_a_delete() {
     let server = Server::new();
     let created = server.post(MAPS, map("a")).await.expect(201);
     let answer = server.delete(&format!("{MAPS}/a"), Value::Null).await.expect(200);
@@ -30,7 +30,7 @@ async fn answers_of_a_delete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bound_pod_waits_for_its_kubelet() {
+async fn deleted_bound_pod_waits_for_its_kubelet() {
     let server = Server::new();
     let path = format!("{PODS}/p");
     server.post(PODS, pod("p", "n")).await.expect(201);
@@ -54,7 +54,7 @@ async fn a_bound_pod_waits_for_its_kubelet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_without_a_kubelet_go_at_once_in_two_steps() {
+async fn deleted_unbound_pods_are_removed_at_once_in_two_steps() {
     let server = Server::new();
     for (name, node, phase) in [("unbound", "", "Pending"), ("done", "n", "Succeeded"), ("failed", "n", "Failed")] {
         let mut object = pod(name, node);
@@ -71,7 +71,7 @@ async fn pods_without_a_kubelet_go_at_once_in_two_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_remains_until_its_finalizers_are_removed() {
+async fn object_remains_until_its_finalizers_are_removed() {
     let server = Server::new();
     let path = format!("{MAPS}/a");
     let mut body = map("a");
@@ -101,7 +101,7 @@ async fn an_object_remains_until_its_finalizers_are_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bound_pod_outlives_its_last_finalizer() {
+async fn bound_pod_remains_after_its_last_finalizer() {
     let server = Server::new();
     let path = format!("{PODS}/p");
     server.post(PODS, pod("p", "n")).await.expect(201);
@@ -191,19 +191,19 @@ async fn collections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_test_deletes_by_policy() {
+async fn direct_delete_uses_the_policy() {
     let server = Server::new();
     for (policy, finalizers) in [("Foreground", json!(["foregroundDeletion"])), ("Orphan", json!(["orphan"]))] {
         server.post(MAPS, map("a")).await.expect(201);
-        server.cluster.delete_as("configmaps", "default", "a", policy);
+        server.cluster.delete_with_policy("configmaps", "default", "a", policy);
         let stays = server.get(&format!("{MAPS}/a")).await.expect(200);
         assert_eq!(stays["metadata"]["finalizers"], finalizers, "{policy}");
         assert!(stays["metadata"]["deletionTimestamp"].is_string(), "{policy}");
         // Another policy replaces the finalizer, so the object has none left.
-        server.cluster.delete_as("configmaps", "default", "a", "Background");
+        server.cluster.delete_with_policy("configmaps", "default", "a", "Background");
         server.get(&format!("{MAPS}/a")).await.refused(404, "NotFound", "");
     }
-    server.cluster.delete_as("configmaps", "default", "a", "Background");
-    assert!(server.cluster.serves("configmaps") && server.cluster.serves("jobs.batch"));
-    assert!(!server.cluster.serves("widgets.example.com"));
+    server.cluster.delete_with_policy("configmaps", "default", "a", "Background");
+    assert!(server.cluster.is_served("configmaps") && server.cluster.is_served("jobs.batch"));
+    assert!(!server.cluster.is_served("widgets.example.com"));
 }

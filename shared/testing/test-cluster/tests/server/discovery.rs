@@ -103,7 +103,7 @@ async fn one_group_fails() {
     assert_eq!(server.get("/apis/apps/v1").await.code, 503);
     server.get("/api/v1/pods").await.expect(200);
     for group in ["apps", "batch"] {
-        server.cluster.mend_group(group);
+        server.cluster.restore_group(group);
     }
     let document = server.get_as("/apis", AGGREGATED).await.expect(200);
     assert_eq!(version_of(&document, "batch")["freshness"], "Current");

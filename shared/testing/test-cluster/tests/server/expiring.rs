@@ -16,7 +16,7 @@ fn event(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_gone_after_an_hour() {
+async fn event_is_removed_after_an_hour() {
     let server = Server::new();
     server.post(MAPS, map("a")).await.expect(201);
     server.post(EVENTS, event("e")).await.expect(201);
@@ -61,7 +61,7 @@ async fn open_watches_get_the_removal_of_an_expired_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_was_created_again_has_a_new_lifetime() {
+async fn recreated_event_has_a_new_lifetime() {
     let server = Server::new();
     server.post(EVENTS, event("e")).await.expect(201);
     tokio::time::advance(HOUR / 2).await;

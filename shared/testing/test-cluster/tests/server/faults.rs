@@ -72,7 +72,7 @@ async fn verdicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_watches_are_silent_and_continue_after_the_thaw() {
+async fn frozen_watches_are_silent_and_continue_when_unfrozen() {
     let server = Server::new();
     let from = server.cluster.version();
     let path = format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds=30");
@@ -83,7 +83,7 @@ async fn frozen_watches_are_silent_and_continue_after_the_thaw() {
     let mut later = server.watch(&path).await;
     assert_eq!(later.names(1).await, ["ADDED a"], "a watch opened later works");
     assert!(tokio::time::timeout(Duration::from_secs(3600), frozen.next()).await.is_err(), "not even its end comes");
-    server.cluster.thaw("configmaps");
+    server.cluster.unfreeze_watches("configmaps");
     assert_eq!(frozen.names(1).await, ["ADDED a"]);
 }
 

@@ -7,7 +7,7 @@ const EVENTS_VIEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const AUTOSCALERS: &str = "namespaces/default/horizontalpodautoscalers";
 
 #[tokio::test(start_paused = true)]
-async fn one_event_shows_in_both_groups() {
+async fn event_is_served_in_both_groups() {
     let server = Server::new();
     let event = json!({
         "metadata": { "name": "e" }, "involvedObject": { "kind": "Pod", "name": "p", "namespace": "default" },
@@ -41,7 +41,7 @@ async fn one_event_shows_in_both_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_autoscaler_shows_in_both_versions() {
+async fn autoscaler_is_served_in_both_versions() {
     let server = Server::new();
     let target = json!({ "kind": "Deployment", "name": "d", "apiVersion": "apps/v1" });
     let spec = json!({ "maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 60 });
@@ -165,7 +165,7 @@ async fn acceptance_api_034_the_template_of_a_daemon_set_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_025_106_admission_leaves_traces() {
+async fn acceptance_api_025_106_admission_sets_fields() {
     let server = Server::new();
     let node = server.post("/api/v1/nodes", json!({ "metadata": { "name": "n" }, "status": { "phase": "x" } })).await;
     let node = node.expect(201);

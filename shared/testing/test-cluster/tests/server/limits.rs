@@ -7,7 +7,7 @@ use crate::kit::{DEPLOYMENTS, MAPS, PODS, Server, map, names, pod};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_for_ever_is_opened() {
+async fn watch_with_largest_timeout_is_opened() {
     let server = Server::new();
     let mut watch = server.watch(&format!("{MAPS}?watch=1&timeoutSeconds=9223372036854775807")).await;
     server.post(MAPS, map("a")).await.expect(201);
@@ -15,7 +15,7 @@ async fn a_watch_for_ever_is_opened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_highest_generation_stays() {
+async fn highest_generation_does_not_overflow() {
     let server = Server::new();
     let body = json!({ "metadata": { "name": "d", "finalizers": ["x/y"] }, "spec": {} });
     server.make(DEPLOYMENTS, body).await.expect(201);
@@ -85,7 +85,7 @@ fn definition(version: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_names_of_a_definition_are_immutable() {
+async fn names_of_a_definition_are_immutable() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(Value::Null)).await.expect(201);
     let path = format!("{DEFINITIONS}/bars.z.io");
@@ -147,7 +147,7 @@ async fn protobuf_is_handled_like_any_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_class_of_a_pod_is_its_own() {
+async fn qos_class_of_a_pod_is_immutable() {
     let server = Server::new();
     server.make(PODS, pod("p", "n")).await.expect(201);
     let path = format!("{PODS}/p/status");
@@ -158,7 +158,7 @@ async fn the_class_of_a_pod_is_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_of_the_future_is_not_deleted() {
+async fn collection_at_future_version_is_not_deleted() {
     let server = Server::new();
     server.post(MAPS, map("a")).await.expect(201);
     let refused = server.delete(&format!("{MAPS}?resourceVersion=99999"), Value::Null).await;

@@ -58,7 +58,7 @@ async fn compaction_expires_tokens_and_exact_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_in_the_future_is_waited_for() {
+async fn list_waits_for_future_version() {
     let server = Server::new();
     server.cluster.create(map("a"));
     let start = server.clock.now();

@@ -9,7 +9,7 @@ async fn namespace(server: &Server, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_namespace() {
+async fn new_namespace_has_default_fields() {
     let server = Server::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         server.get(&format!("{ALL}/{name}")).await.expect(200);
@@ -27,7 +27,7 @@ async fn a_new_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_namespace() {
+async fn namespace_terminates_until_it_is_finalized() {
     let server = Server::new();
     namespace(&server, "ns").await;
     let path = format!("{ALL}/ns");
@@ -71,7 +71,7 @@ async fn the_life_of_a_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_finalizers_keep_a_namespace() {
+async fn foreign_finalizers_block_a_namespace() {
     let server = Server::new();
     namespace(&server, "ns").await;
     let path = format!("{ALL}/ns");

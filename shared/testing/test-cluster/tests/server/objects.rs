@@ -3,7 +3,7 @@ use serde_json::json;
 use crate::kit::{DEPLOYMENTS, JOBS, LEASES, MAPS, META, META_LIST, NOW, PODS, Server, map, pod, version};
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_fills_in_what_the_server_owns() {
+async fn create_sets_the_fields_of_the_server() {
     let server = Server::new();
     let mut body = map("a");
     body["metadata"]["uid"] = json!("mine");
@@ -130,7 +130,7 @@ async fn optimistic_concurrency() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_changes_nothing_is_no_write() {
+async fn update_without_change_keeps_the_version() {
     let server = Server::new();
     let created = server.post(MAPS, map("a")).await.expect(201);
     let before = server.cluster.version();
@@ -143,7 +143,7 @@ async fn an_update_that_changes_nothing_is_no_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_put_replaces_the_metadata_that_it_leaves_out() {
+async fn put_without_metadata_fields_removes_them() {
     let server = Server::new();
     let mut body = map("a");
     body["metadata"]["labels"] = json!({ "l": "1" });
@@ -278,7 +278,7 @@ async fn negotiation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_and_what_is_not_served() {
+async fn missing_objects_and_unserved_resources() {
     let server = Server::new();
     let missing = server.get(&format!("{JOBS}/x")).await.refused(404, "NotFound", r#"jobs.batch "x" not found"#);
     assert_eq!(missing["details"], json!({ "name": "x", "group": "batch", "kind": "jobs" }));
@@ -329,7 +329,7 @@ async fn bodies_have_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_answers_what_a_read_does() {
+async fn write_returns_the_same_as_a_read() {
     let server = Server::new();
     let path = format!("{MAPS}/a");
     let mut body = map("a");

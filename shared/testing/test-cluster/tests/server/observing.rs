@@ -46,7 +46,7 @@ async fn every_write_is_reported_in_order_with_its_user_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_the_cluster_after_the_write() {
+async fn observer_reads_the_cluster_after_the_write() {
     let server = Server::new();
     let told = Told::default();
     let ours = told.clone();

@@ -12,7 +12,7 @@ fn service(name: &str, address: &str, port: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_or_port_in_use_is_refused() {
+async fn used_address_or_port_is_refused() {
     let server = Server::new();
     let first = server.post(SERVICES, service("a", "", 31_234)).await.expect(201);
     let address = first["spec"]["clusterIP"].as_str().unwrap();
@@ -36,7 +36,7 @@ async fn an_address_or_port_in_use_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ports_are_never_given_twice_and_end() {
+async fn ports_are_never_allocated_twice_and_run_out() {
     let server = Server::new();
     let ports: Vec<Value> = (0..900).map(|at| json!({ "name": format!("p{at}"), "port": 1 + at })).collect();
     let of = |name: &str, ports: &[Value]| {

@@ -10,7 +10,7 @@ fn columns(table: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_112_a_pod_as_a_row() {
+async fn acceptance_api_112_row_of_a_pod() {
     let server = Server::new();
     server.post(PODS, pod("p", "n1")).await.expect(201);
     tokio::time::advance(std::time::Duration::from_secs(125)).await;
@@ -25,7 +25,7 @@ async fn acceptance_api_112_a_pod_as_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_114_what_stands_beside_the_cells() {
+async fn acceptance_api_114_object_of_a_row() {
     let server = Server::new();
     let empty = server.get_as(MAPS, TABLE).await.expect(200);
     assert_eq!((columns(&empty), &empty["rows"]), (vec!["Name", "Data", "Age"], &json!([])));
@@ -65,7 +65,7 @@ async fn forms_of_tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_tables_has_its_columns_once() {
+async fn watch_of_tables_sends_columns_once() {
     let server = Server::new();
     server.post(MAPS, map("a")).await.expect(201);
     let path = format!("{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1");

@@ -11,7 +11,7 @@ fn label(server: &Server, name: &str, value: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_a_version_only_later_changes_come() {
+async fn watch_from_a_version_gets_only_later_changes() {
     let server = Server::new();
     server.cluster.create(map("a"));
     let from = server.cluster.version();
@@ -26,7 +26,7 @@ async fn from_a_version_only_later_changes_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_state_bears_its_old_versions_and_no_watch_tells_of_it() {
+async fn restored_objects_have_their_old_versions_and_give_no_events() {
     let server = Server::new();
     let a = server.cluster.create(map("a"));
     let snapshot = server.cluster.snapshot();
@@ -54,7 +54,7 @@ async fn a_restored_state_bears_its_old_versions_and_no_watch_tells_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_first_set_ends_with_its_bookmark() {
+async fn streamed_list_ends_with_its_bookmark() {
     let server = Server::new();
     server.cluster.create(map("a"));
     server.cluster.compact();
@@ -88,7 +88,7 @@ async fn a_streamed_first_set_ends_with_its_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_cleanly_after_its_timeout() {
+async fn watch_ends_cleanly_after_its_timeout() {
     let server = Server::new();
     let start = server.clock.now();
     let from = server.cluster.version();
@@ -164,7 +164,7 @@ async fn versions_in_the_future() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_turn_changes_into_coming_and_going() {
+async fn change_of_selector_match_gives_added_or_deleted() {
     let server = Server::new();
     server.cluster.create(map("a"));
     let first = label(&server, "a", "1");
@@ -192,7 +192,7 @@ async fn selectors_turn_changes_into_coming_and_going() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_and_names_narrow_a_watch() {
+async fn watch_is_limited_to_namespace_or_name() {
     let server = Server::new();
     let from = server.cluster.version();
     let mut narrow = server.watch(&format!("/api/v1/namespaces/ns/configmaps?watch=1&resourceVersion={from}")).await;
@@ -236,7 +236,7 @@ async fn bookmarks_come_on_demand_every_minute_and_before_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_never_overtakes_an_event() {
+async fn bookmark_never_precedes_an_earlier_event() {
     let server = Server::new();
     let from = server.cluster.version();
     let mut watch = server.watch(&format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
