@@ -116,7 +116,7 @@ impl View {
     /// Waits, for one second at most, until the informers show the writes and deletions of this process. Then notes the
     /// version of each such type. A type without a note costs the successor a proof.
     pub async fn notes(&self, clients: &Clients) -> Notes {
-        let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
+        let shown = clients.recent_writes().writes().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, is_gone_or_deleting, .. } = self.caches.get(&resource)?.clone();
             // The watch does not answer, so the version may be old.
             if watched.unanswered().is_some() {

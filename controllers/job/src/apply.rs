@@ -229,7 +229,7 @@ pub(crate) async fn is_namespace_terminating(ctx: &Ctx, job: &Job, owner: &Owner
     };
     let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
     // Any other error does not concern the namespace.
-    ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
+    ctx.control.api().post(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
 }
 
 #[derive(Default)]

@@ -374,7 +374,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             Silence::Quiet => {}
             Silence::Frozen => {
                 self.vitals.meter().count_frozen();
-                lines.condemn();
+                lines.retire_connection();
             }
         }
     }

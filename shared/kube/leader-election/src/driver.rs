@@ -77,7 +77,7 @@ impl Driver {
                     *in_flight = Some(Box::pin(send(self.api.clone(), self.config.clone(), request)));
                 }
                 Action::Renewed(sent) => {
-                    if !self.term.renewed(sent, self.config.limits()) {
+                    if !self.term.extend(sent, self.config.limits()) {
                         self.machine.term_ended();
                     }
                 }
