@@ -63,14 +63,14 @@ impl Watching {
 
     async fn synced(&self) -> anyhow::Result<()> {
         let all = self.all();
-        tokio::time::timeout(PATIENCE, join_all(all.iter().map(|it| it.synced()))).await?;
+        tokio::time::timeout(PATIENCE, join_all(all.iter().map(|it| it.wait_for_sync()))).await?;
         Ok(())
     }
 
     /// Waits until every store equals a fresh list.
     async fn is_true(&self, admin: &Rest) -> anyhow::Result<()> {
         self.typed_is_true(admin, PATIENCE).await?;
-        equals(self.config_maps.fed(), admin, PATIENCE).await
+        equals(self.config_maps.target(), admin, PATIENCE).await
     }
 
     async fn typed_is_true(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
@@ -314,7 +314,7 @@ async fn more_watches_than_a_connection_may_carry_are_all_served() {
         .collect();
     watching.synced().await.unwrap();
     let watched: Vec<_> = many.iter().map(|it| it.watched()).collect();
-    tokio::time::timeout(PATIENCE, join_all(watched.iter().map(|it| it.synced()))).await.unwrap();
+    tokio::time::timeout(PATIENCE, join_all(watched.iter().map(|it| it.wait_for_sync()))).await.unwrap();
     for number in 0..70 {
         let name = format!("many-{number}");
         namespaces::create(&admin, &name).await.unwrap();

@@ -56,7 +56,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     // Both are read before pods are listed. In the other order a pod event in between could lead to a second creation
     // or a second count. They are also read before the Job is read again: the caches must show whatever memory has
     // dropped by now.
-    let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().passed(it), now);
+    let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().has_passed(it), now);
     let inputs = ctx.memory.begin_sync(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
         Some(now) if now.meta.uid == *uid && !now.is_finished() && !inputs.finish_pending => now,

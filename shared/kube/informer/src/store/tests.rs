@@ -115,7 +115,7 @@ fn a_relist_has_deletions_first_and_no_delta_for_unchanged_objects() {
         set.upsert(new);
     }
     let deltas = store.replace(set);
-    let told: Vec<_> = deltas
+    let versions: Vec<_> = deltas
         .iter()
         .map(|Delta { old, new }| {
             let side = |it: &Option<Entry<Thing>>| it.as_ref().map(|it| it.meta().version.to_string());
@@ -123,21 +123,21 @@ fn a_relist_has_deletions_first_and_no_delta_for_unchanged_objects() {
         })
         .collect();
     let version = |number: u64| Some(number.to_string());
-    assert_eq!(told, [(version(1), None), (None, version(5)), (version(3), version(4))]);
+    assert_eq!(versions, [(version(1), None), (None, version(5)), (version(3), version(4))]);
     assert!(Arc::ptr_eq(&kept, &store.get("ns", "kept").unwrap().unwrap()));
 }
 
 #[test]
 fn presence_decides_what_an_event_is_and_an_equal_version_has_no_delta() {
     let store = synced([entry("a", 1, "red", "o")]);
-    let told = |event, entry| {
+    let apply = |event, entry| {
         let deltas = store.apply(vec![(event, entry)]);
         deltas.iter().map(|it| (it.old.is_some(), it.new.is_some())).collect::<Vec<_>>()
     };
-    assert_eq!(told(Event::Added, entry("a", 2, "red", "o")), [(true, true)], "ADDED of a known one is an update");
-    assert_eq!(told(Event::Modified, entry("b", 3, "red", "o")), [(false, true)], "MODIFIED of an unknown one adds");
-    assert_eq!(told(Event::Modified, entry("b", 3, "red", "o")), []);
-    assert_eq!(told(Event::Deleted, entry("b", 4, "red", "o")), [(true, false)]);
+    assert_eq!(apply(Event::Added, entry("a", 2, "red", "o")), [(true, true)], "ADDED of a known one is an update");
+    assert_eq!(apply(Event::Modified, entry("b", 3, "red", "o")), [(false, true)], "MODIFIED of an unknown one adds");
+    assert_eq!(apply(Event::Modified, entry("b", 3, "red", "o")), []);
+    assert_eq!(apply(Event::Deleted, entry("b", 4, "red", "o")), [(true, false)]);
     assert_eq!(store.len(), 1);
 }
 
@@ -159,14 +159,14 @@ fn an_object_that_does_not_decode_is_an_error_of_each_read_that_it_belongs_to() 
 }
 
 #[test]
-fn reads_are_errors_before_the_first_set_and_while_the_stream_was_garbage() {
+fn reads_fail_before_the_first_set_and_after_a_garbage_frame() {
     let store = store();
     assert!(matches!(store.get("ns", "a"), Err(StoreError::NotSynced { .. })));
-    store.distrust("not synced yet");
+    store.mark_untrusted("not synced yet");
     assert!(matches!(store.by_index(&color("red")), Err(StoreError::NotSynced { .. })));
     store.replace(store.empty_set());
     assert_eq!(store.get("ns", "a"), Ok(None));
-    store.distrust("no JSON");
+    store.mark_untrusted("no JSON");
     assert!(matches!(store.get("ns", "a"), Err(StoreError::Broken { .. })));
     store.replace(store.empty_set());
     assert_eq!(store.get("ns", "a"), Ok(None));
