@@ -161,7 +161,7 @@ async fn reconcile(
 fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreError> {
     let (store, uid) = (ctx.pods.store(), &job.meta.uid);
     let own = if all { PodIndex::Owner(uid.clone()) } else { PodIndex::JobWork(uid.clone()) };
-    let orphans = if job.selects_by_uid() {
+    let orphans = if job.has_generated_selector() {
         PodIndex::JobOrphans(uid.clone())
     } else {
         PodIndex::Orphans(job.meta.namespace.clone())
@@ -170,7 +170,7 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
     let orphans = store.by_index(&orphans)?.into_iter();
     // An ended orphan with our label and without the finalizer was counted before it lost its owner; adopting it would
     // count it again.
-    let counted = |pod: &Pod| job.selects_by_uid() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
+    let counted = |pod: &Pod| job.has_generated_selector() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
     pods.extend(orphans.filter(|it| !counted(it)));
     Ok(pods)
 }
