@@ -62,8 +62,8 @@ impl Discovery {
         read::read(api).await
     }
 
-    /// Of each resource the first of its versions, in the server's order of preference, that is wanted; in order of group
-    /// and name.
+    /// Of each resource the first of its versions, in the server's order of preference, that is wanted; in order of
+    /// group and name.
     pub fn choose(&self, wanted: impl Fn(&ServedResource) -> bool) -> Vec<&ServedResource> {
         let mut chosen: BTreeMap<(&str, &str), &ServedResource> = BTreeMap::new();
         for served in self.served.iter().filter(|it| wanted(it)) {

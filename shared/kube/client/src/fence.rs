@@ -49,8 +49,8 @@ impl TermLimits {
     /// How long after a renewal was sent the creates of its leader may still be stored. The server may store them after
     /// the end of the term, see [`Term::server_timeout`].
     ///
-    /// This does not apply to a create that was sent while timeouts are paused, see `CreateTimeouts`. Such a create ends
-    /// with the server's own limit, one minute by default.
+    /// This does not apply to a create that was sent while timeouts are paused, see `CreateTimeouts`. Such a create
+    /// ends with the server's own limit, one minute by default.
     #[must_use]
     pub fn last_write(&self) -> Duration {
         // The last create may be sent until the end of the term, and its timeout is at least one second.

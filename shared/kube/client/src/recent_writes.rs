@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::{ApiError, Written};
 
 /// After this time a write is in every cache whose server responds, because a frozen watch is replaced within 90 s. If
-/// no watch gets a response, a cache may be older than this memory. A caller of [`RecentWrites::writes`] must exclude such
-/// caches (`informer::Watched::unanswered`).
+/// no watch gets a response, a cache may be older than this memory. A caller of [`RecentWrites::writes`] must exclude
+/// such caches (`informer::Watched::unanswered`).
 const RETENTION: Duration = Duration::from_secs(100);
 /// The maximum number of deletions of one type that are kept individually.
 const MAX_DELETIONS: usize = 10_000;

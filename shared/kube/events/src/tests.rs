@@ -108,7 +108,7 @@ fn pod(name: &str) -> ObjectReference {
         kind: Some("Pod".to_owned()),
         namespace: Some("ns".to_owned()),
         name: Some(name.to_owned()),
-        ..ObjectReference::fallback()
+        ..ObjectReference::default()
     }
 }
 
@@ -257,7 +257,7 @@ async fn acceptance_machinery_041_events_about_nodes_land_in_default() {
     let rig = rig([], ScriptedResponse::Stored);
     rig.event(&ObjectReference { namespace: None, ..pod("n1") }, "NotReady", "m");
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.requests.lock()[0].path, "/api/v1/namespaces/fallback/events");
+    assert_eq!(rig.requests.lock()[0].path, "/api/v1/namespaces/default/events");
 }
 
 #[tokio::test(start_paused = true)]

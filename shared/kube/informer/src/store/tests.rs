@@ -187,18 +187,18 @@ fn an_unreadable_pod_is_found_by_its_metadata_and_as_an_orphan_blocks_no_read() 
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum StoreOperation {
     Put { name: u8, version: u64, color: u8, owner: u8, readable: bool },
     Delete { name: u8 },
     Replace { keep: Vec<u8> },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreOperation> {
     let put = (0..12u8, 1..6u64, 0..3u8, 0..3u8, prop::bool::weighted(0.85));
     prop_oneof![
-        6 => put.prop_map(|(name, version, color, owner, readable)| Step::Put { name, version, color, owner, readable }),
-        3 => (0..12u8).prop_map(|name| Step::Delete { name }),
-        1 => prop::collection::vec(0..12u8, 0..12).prop_map(|keep| Step::Replace { keep }),
+        6 => put.prop_map(|(name, version, color, owner, readable)| StoreOperation::Put { name, version, color, owner, readable }),
+        3 => (0..12u8).prop_map(|name| StoreOperation::Delete { name }),
+        1 => prop::collection::vec(0..12u8, 0..12).prop_map(|keep| StoreOperation::Replace { keep }),
     ]
 }
 
@@ -239,7 +239,7 @@ proptest! {
         let mut model = Model::new();
         for step in steps {
             match step {
-                Step::Put { name, version, color, owner, readable } => {
+                StoreOperation::Put { name, version, color, owner, readable } => {
                     let (name, owner) = (format!("n{name}"), format!("w{owner}"));
                     let new = if readable {
                         entry(&name, version, &format!("w{color}"), &owner)
@@ -251,12 +251,12 @@ proptest! {
                         model.insert(name, new);
                     }
                 }
-                Step::Delete { name } => {
+                StoreOperation::Delete { name } => {
                     let name = format!("n{name}");
                     store.apply(vec![(Event::Deleted, unreadable(&name, 9, "w0"))]);
                     model.remove(&name);
                 }
-                Step::Replace { keep } => {
+                StoreOperation::Replace { keep } => {
                     model.retain(|name, _| keep.iter().any(|it| *name == format!("n{it}")));
                     let mut set = store.empty_set();
                     model.values().for_each(|it| drop(set.upsert(it.clone())));
