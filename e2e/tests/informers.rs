@@ -63,14 +63,14 @@ impl Watching {
 
     async fn synced(&self) -> anyhow::Result<()> {
         let all = self.all();
-        tokio::time::timeout(TIME_LIMIT, join_all(all.iter().map(|it| it.synced()))).await?;
+        tokio::time::timeout(TIME_LIMIT, join_all(all.iter().map(|it| it.wait_for_sync()))).await?;
         Ok(())
     }
 
     /// Waits until every store equals a fresh list.
     async fn wait_until_current(&self, admin: &Rest) -> anyhow::Result<()> {
         self.wait_until_typed_current(admin, TIME_LIMIT).await?;
-        wait_until_equal(self.config_maps.fed(), admin, TIME_LIMIT).await
+        wait_until_equal(self.config_maps.target(), admin, TIME_LIMIT).await
     }
 
     async fn wait_until_typed_current(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
@@ -314,7 +314,7 @@ async fn more_watches_than_streams_of_a_connection_are_all_served() {
         .collect();
     watching.synced().await.unwrap();
     let watched: Vec<_> = many.iter().map(|it| it.watched()).collect();
-    tokio::time::timeout(TIME_LIMIT, join_all(watched.iter().map(|it| it.synced()))).await.unwrap();
+    tokio::time::timeout(TIME_LIMIT, join_all(watched.iter().map(|it| it.wait_for_sync()))).await.unwrap();
     for number in 0..70 {
         let name = format!("many-{number}");
         namespaces::create(&admin, &name).await.unwrap();

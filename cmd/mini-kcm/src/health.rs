@@ -162,7 +162,7 @@ fn synced(watched: &dyn informer::Watched) -> Check {
     let name = format!("informer-sync/{}", watched.resource());
     let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));
     let note = watched
-        .last_sign_of_life()
+        .silent_for()
         .map_or_else(|| "no sign of life yet".to_owned(), |age| format!("last sign of life {} s ago", age.as_secs()));
     Check { note, ..check }
 }

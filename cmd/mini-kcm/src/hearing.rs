@@ -16,7 +16,7 @@ pub(crate) async fn deaf(informers: &Informers, term: &Term) -> String {
     loop {
         tokio::time::sleep(EVERY).await;
         let synced = informers.all().into_iter().filter(|it| it.has_synced());
-        let unanswered: Vec<Option<Duration>> = synced.map(|it| it.unanswered()).collect();
+        let unanswered: Vec<Option<Duration>> = synced.map(|it| it.unanswered_for()).collect();
         if is_deaf(&unanswered) && term.is_valid() {
             return format!("no watch has been answered for {} s though the Lease can be renewed", DEAF.as_secs());
         }

@@ -264,7 +264,7 @@ impl Manager {
     fn elector(&self, election: &Election, identity: &str, rng: fastrand::Rng) -> Result<Elector, String> {
         let config = election.with_identity(identity.to_owned());
         let deps = leader_election::Deps {
-            api: self.clients.lease(config.attempt()),
+            api: self.clients.lease(config.request_timeout()),
             watcher: self.clients.watcher(client::Limits::NONE),
             clock: self.deps.clock.clone(),
             metrics: self.deps.metrics.clone(),

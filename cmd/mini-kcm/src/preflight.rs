@@ -370,7 +370,7 @@ impl Preflight {
 
 async fn review(api: &Api, wanted: Wanted, report: &mut Report) {
     let (path, question) = wanted.question();
-    let asked = api.ask(path, &question).await;
+    let asked = api.post(path, &question).await;
     let access = asked.map_or_else(|err| Access::Unknown(err.to_string()), |it| rights::access(&it));
     let who = match &wanted.who {
         Who::Account(name) => client::account_user(name),
@@ -399,7 +399,7 @@ async fn list(api: &Api, path: &str) -> Result<Value, ApiError> {
 /// The user name of this client at the API server; `None` when the review fails.
 async fn user(api: &Api) -> Option<String> {
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
-    let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
+    let answer = api.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
     let answer: Value = serde_json::from_slice(&answer).ok()?;
     answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }

@@ -136,7 +136,7 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
         term: term.clone(),
         clock: clock.clone(),
         write_timeout,
-        lease_attempt: election.map_or(Duration::MAX, |it| it.with_identity(String::new()).attempt()),
+        lease_attempt: election.map_or(Duration::MAX, |it| it.with_identity(String::new()).request_timeout()),
         plugins: Plugins::new(&metrics),
     };
     let reviewers = match &config.serving {

@@ -63,7 +63,7 @@ impl View {
             let (begun, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
             self.begin(resource, begun, async move {
                 // A stale cache catches up during the first proof. The first proof must not delay the second one.
-                let meantime = last_write.saturating_since(begun).saturating_sub(informer::AHEAD);
+                let meantime = last_write.saturating_since(begun).saturating_sub(informer::REOPEN_AHEAD);
                 let caught_up = prove(watched.clone(), api.clone(), clock.clone(), begun);
                 let _ = tokio::time::timeout(meantime, caught_up).await;
                 prove(watched, api, clock, last_write).await;
@@ -116,10 +116,10 @@ impl View {
     /// Waits, for one second at most, until the informers show the writes and deletions of this process. Then notes the
     /// version of each such type. A type without a note costs the successor a proof.
     pub async fn notes(&self, clients: &Clients) -> Notes {
-        let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
+        let shown = clients.recent_writes().writes().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, is_gone_or_deleting, .. } = self.caches.get(&resource)?.clone();
             // The watch does not answer, so the version may be old.
-            if watched.unanswered().is_some() {
+            if watched.unanswered_for().is_some() {
                 return None;
             }
             Some(async move {
@@ -166,7 +166,7 @@ async fn passed(watched: &dyn Watched, version: api::Version) {
         // The receiver is gone after a timeout.
         let _ = tell.send(());
     });
-    if !watched.when_passed(version, wake) && told.await.is_err() {
+    if !watched.call_when_passed(version, wake) && told.await.is_err() {
         // The informer is gone and will never pass the version.
         std::future::pending::<()>().await;
     }

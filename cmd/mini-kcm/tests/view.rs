@@ -39,7 +39,7 @@ impl World {
         let clients = deps.clients.clone();
         let mut builder = Builder::new(CONTROLLER, deps);
         let namespaces = builder.informer::<Namespace>(proof);
-        namespaces.watched().synced().await;
+        namespaces.watched().wait_for_sync().await;
         // A list that was requested before the end of the old term proves nothing.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let api = clients.controller(CONTROLLER, Limits::NONE);

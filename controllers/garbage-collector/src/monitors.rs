@@ -460,14 +460,14 @@ impl Monitor {
 
     /// How long it has shown nothing new because its lists or watches fail.
     fn behind(&self) -> Option<Duration> {
-        self.source.as_ref().and_then(|(_, it)| it.watched())?.behind()
+        self.source.as_ref().and_then(|(_, it)| it.watched())?.failing_for()
     }
 
     /// True if everything it has shown may be older than the term. A monitor that began later may also have begun with
     /// an old set, if sets are not streamed.
     fn is_unproved(&self, term: BootInstant) -> bool {
         let watched = self.source.as_ref().and_then(|(_, it)| it.watched());
-        let began_with_all = watched.is_some_and(|it| it.first_set_was_consistent_after(term));
+        let began_with_all = watched.is_some_and(|it| it.has_consistent_set_since(term));
         !self.proved && !began_with_all
     }
 }
@@ -475,8 +475,8 @@ impl Monitor {
 impl Source {
     async fn synced(&self) {
         match self {
-            Self::Shared(handler, _) => handler.synced().await,
-            Self::Own(own) => own.watched.synced().await,
+            Self::Shared(handler, _) => handler.wait_for_sync().await,
+            Self::Own(own) => own.watched.wait_for_sync().await,
         }
     }
 

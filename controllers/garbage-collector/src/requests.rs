@@ -73,7 +73,7 @@ impl Requests {
 
     /// Adds the wait for our own rate limiter, because it is not caused by the type.
     fn late_after(&self) -> Duration {
-        LATE_AFTER.saturating_add(self.api.budget_wait(self.clock.now()))
+        LATE_AFTER.saturating_add(self.api.rate_limiter_delay(self.clock.now()))
     }
 }
 

@@ -237,7 +237,7 @@ pub(crate) async fn is_namespace_terminating(ctx: &Ctx, job: &Job, owner: &Owner
     };
     let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
     // Any other error does not concern the namespace.
-    ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
+    ctx.control.api().post(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
 }
 
 #[derive(Default)]
@@ -348,7 +348,7 @@ pub(crate) async fn resolve_unknown_creates(ctx: &Ctx, job: &Job) {
     let Ok(page) = page else { return };
     ctx.memory.await_unknown_creates(&job.meta.uid, page.version.clone());
     let (queue, key) = (ctx.queue.clone(), job.meta.as_ref().key());
-    ctx.pods.store().when_passed(page.version, Box::new(move || queue.add(key)));
+    ctx.pods.store().call_when_passed(page.version, Box::new(move || queue.add(key)));
 }
 
 impl Ctx {
@@ -366,7 +366,7 @@ impl Ctx {
         };
         // Called before the store is read: if the store has passed this version and has no such pod, the pod was
         // deleted.
-        let passed = self.pods.store().when_passed(version, Box::new(on_passed));
+        let passed = self.pods.store().call_when_passed(version, Box::new(on_passed));
         let cached = self.pods.store().get(&job.meta.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
         if cached.is_some() {
             self.memory.on_pod_seen(&uid);

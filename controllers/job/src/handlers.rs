@@ -96,7 +96,7 @@ fn on_job_deleted(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
 fn enqueue_finalizer_removals(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
     ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
-    if job.readable().is_none_or(|it| !it.selects_by_uid()) {
+    if job.readable().is_none_or(|it| !it.has_generated_selector()) {
         ctx.orphans.add_to(OrphanKey::Namespace(meta.namespace.clone()), lane);
     }
 }

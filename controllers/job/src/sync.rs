@@ -59,7 +59,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     // Both are read before pods are listed. In the other order a pod event in between could lead to a second creation
     // or a second count. They are also read before the Job is read again: the caches must show whatever memory has
     // dropped by now.
-    let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().passed(it), now);
+    let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().has_passed(it), now);
     let inputs = ctx.memory.begin_sync(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
         Some(now) if now.meta.uid == *uid && !now.is_finished() && !inputs.finish_pending => now,
@@ -164,7 +164,7 @@ async fn reconcile(
 fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreError> {
     let (store, uid) = (ctx.pods.store(), &job.meta.uid);
     let own = if all { PodIndex::Owner(uid.clone()) } else { PodIndex::JobWork(uid.clone()) };
-    let orphans = if job.selects_by_uid() {
+    let orphans = if job.has_generated_selector() {
         PodIndex::JobOrphans(uid.clone())
     } else {
         PodIndex::Orphans(job.meta.namespace.clone())
@@ -173,7 +173,7 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
     let orphans = store.by_index(&orphans)?.into_iter();
     // An ended orphan with our label and without the finalizer was counted before it lost its owner; adopting it would
     // count it again.
-    let counted = |pod: &Pod| job.selects_by_uid() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
+    let counted = |pod: &Pod| job.has_generated_selector() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
     pods.extend(orphans.filter(|it| !counted(it)));
     Ok(pods)
 }

@@ -150,7 +150,7 @@ impl Sink for PodNames {
         }
     }
 
-    fn held(&self) -> usize {
+    fn object_count(&self) -> usize {
         self.remaining.lock().len()
     }
 }

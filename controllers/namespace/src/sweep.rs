@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Atom, Meta, Resource, Uid};
-use client::discovery::Served;
+use client::discovery::ServedResource;
 use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
 use futures::{StreamExt, future, stream};
@@ -91,14 +91,14 @@ impl Sweep<'_> {
     /// Deletes what can be deleted and returns what remains. A kind that fails does not stop the others. Only pods do:
     /// while a pod remains, the objects that protect it or that it uses must stay.
     pub(crate) async fn run(&self) -> SweepResult {
-        let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
+        let asked = self.ctx.discoveries.requested_since(&self.ctx.api, self.since);
         let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
             let findings = Findings::failed_discovery("discovery was not answered in time");
             return SweepResult { findings, pods_remain: false };
         };
         let mut findings = Findings::from_discovery(&discovery);
         let kinds = kinds::kinds(&discovery);
-        if discovery.is_whole() {
+        if discovery.is_complete() {
             let served = kinds.iter().map(|it| &it.resource).collect();
             self.ctx.terminating.retain_kinds(self.uid, &served);
             self.ctx.cluster_lists.retain_kinds(&served);
@@ -117,13 +117,13 @@ impl Sweep<'_> {
                 }
             }
         }
-        if self.early && (!discovery.is_whole() || self.has_pod_protection(&kinds, &mut findings).await) {
+        if self.early && (!discovery.is_complete() || self.has_pod_protection(&kinds, &mut findings).await) {
             findings.uncounted = true;
             return SweepResult { findings, pods_remain: false };
         }
         // An early pass must not delete kinds that protect pods, also not objects created since the count.
-        let is_next = |it: &&&Served| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
-        let mut others: Vec<&Served> = kinds.iter().filter(is_next).copied().collect();
+        let is_next = |it: &&&ServedResource| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
+        let mut others: Vec<&ServedResource> = kinds.iter().filter(is_next).copied().collect();
         // Kinds that were late come last, so they delay only each other. Of the others the one with the oldest request
         // is first, because a slow pass may end before it has asked all.
         others.sort_by_key(|it| self.ctx.terminating.last_request(self.uid, &it.resource));
@@ -138,7 +138,7 @@ impl Sweep<'_> {
 
     /// True unless it is proved that no object that protects pods remains. Such an object may be deleted together with
     /// any owner of it, so everything stays until no API server admits pods any more.
-    async fn has_pod_protection(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
+    async fn has_pod_protection(&self, kinds: &[&ServedResource], findings: &mut Findings) -> bool {
         let shields = kinds.iter().filter(|it| kinds::protects_pods(&it.resource));
         let all = shields.map(|kind| async move { (kind, self.with_time_limit(kind, self.count(kind)).await) });
         let mut is_protected = false;
@@ -150,7 +150,7 @@ impl Sweep<'_> {
     }
 
     /// Counts what remains of a kind without deleting.
-    async fn count(&self, kind: &Served) -> KindResult {
+    async fn count(&self, kind: &ServedResource) -> KindResult {
         if self.is_absent(kind).await {
             return KindResult::default();
         }
@@ -163,14 +163,14 @@ impl Sweep<'_> {
     }
 
     /// Deletes all objects of one kind, unless it is already proved empty.
-    async fn delete_kind(&self, kind: &Served) -> KindResult {
+    async fn delete_kind(&self, kind: &ServedResource) -> KindResult {
         let work =
             async { if self.is_absent(kind).await { KindResult::default() } else { self.delete_and_list(kind).await } };
         self.with_time_limit(kind, work).await
     }
 
     /// Limits the time of `work` on one kind, and records whether it was late.
-    async fn with_time_limit(&self, kind: &Served, work: impl Future<Output = KindResult>) -> KindResult {
+    async fn with_time_limit(&self, kind: &ServedResource, work: impl Future<Output = KindResult>) -> KindResult {
         let Ctx { terminating, clock, .. } = self.ctx;
         let kind = &kind.resource;
         let begun = clock.now();
@@ -197,16 +197,16 @@ impl Sweep<'_> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
-    async fn is_absent(&self, kind: &Served) -> bool {
+    async fn is_absent(&self, kind: &ServedResource) -> bool {
         let Ctx { api, terminating, cluster_lists, .. } = self.ctx;
-        kind.offers("list")
+        kind.has_verb("list")
             && cluster_lists.is_absent(api, &kind.resource, self.namespace, self.since, terminating.len()).await
     }
 
     /// Requests the deletion of all objects of a kind, then lists what remains.
-    async fn delete_and_list(&self, kind: &Served) -> KindResult {
+    async fn delete_and_list(&self, kind: &ServedResource) -> KindResult {
         let Ctx { terminating, .. } = self.ctx;
-        if kind.offers("list") && terminating.has_requested_delete(self.uid, &kind.resource) {
+        if kind.has_verb("list") && terminating.has_requested_delete(self.uid, &kind.resource) {
             match self.list_remaining(kind).await {
                 // Another request would change nothing.
                 Ok(Some(remains)) if remains.to_delete.is_empty() => return self.judge(kind, remains),
@@ -237,7 +237,7 @@ impl Sweep<'_> {
         }
     }
 
-    fn judge(&self, kind: &Served, remains: Remains) -> KindResult {
+    fn judge(&self, kind: &ServedResource, remains: Remains) -> KindResult {
         let now = self.ctx.clock.wall().as_second();
         // Only pods have a grace period. For other kinds deletionTimestamp is the time of the request.
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
@@ -251,10 +251,10 @@ impl Sweep<'_> {
     /// Requests the deletion of all objects of a kind: with deletecollection, or one by one if that is not served.
     ///
     /// The propagation is always background, because the default of some kinds would orphan their dependents.
-    async fn delete(&self, kind: &Served) -> Result<(), String> {
+    async fn delete(&self, kind: &ServedResource) -> Result<(), String> {
         let Ctx { api, .. } = self.ctx;
         self.check_not_stopping().map_err(|err| err.to_string())?;
-        if kind.offers("deletecollection") {
+        if kind.has_verb("deletecollection") {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
                 // Not remembered: a kind that appears or disappears answers 404 for a while.
@@ -285,8 +285,8 @@ impl Sweep<'_> {
     }
 
     /// Lists what remains of a kind; `None` if the kind has no list. An empty list is recorded.
-    async fn list_remaining(&self, kind: &Served) -> Result<Option<Remains>, String> {
-        if !kind.offers("list") {
+    async fn list_remaining(&self, kind: &ServedResource) -> Result<Option<Remains>, String> {
+        if !kind.has_verb("list") {
             return Ok(None);
         }
         let at = self.ctx.clock.now();

@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     let began = clock.now();
     let pods = view.informers.typed::<Pod>();
     let watched = pods.watched();
-    tokio::time::timeout(Duration::from_secs(300), watched.synced()).await.context("not synced")?;
+    tokio::time::timeout(Duration::from_secs(300), watched.wait_for_sync()).await.context("not synced")?;
     let wall = clock.now() - began;
     let synced = Usage::of(std::process::id())?;
     tokio::time::sleep(SETTLE).await;

@@ -32,7 +32,7 @@ pub(crate) enum End {
 impl End {
     /// By the first final condition. The interim conditions SuccessCriteriaMet and FailureTarget do not count.
     pub(crate) fn of(job: &Job) -> Option<Self> {
-        job.finished().map(|it| if &*it.type_ == "Complete" { Self::Complete } else { Self::Failed })
+        job.finished_condition().map(|it| if &*it.type_ == "Complete" { Self::Complete } else { Self::Failed })
     }
 
     pub(crate) fn as_str(self) -> &'static str {

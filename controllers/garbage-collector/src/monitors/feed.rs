@@ -115,10 +115,10 @@ impl Sink for Feed {
     /// The graph gets the object at once, unless it has a newer state.
     fn collect(&self, set: &mut PartialSet, object: Meta) {
         if let PartialSet::Nothing = set {
-            let held = self.held();
-            *set = match held {
+            let object_count = self.object_count();
+            *set = match object_count {
                 0 => PartialSet::First,
-                _ => PartialSet::Again(HashSet::with_capacity(held), BTreeMap::new()),
+                _ => PartialSet::Again(HashSet::with_capacity(object_count), BTreeMap::new()),
             };
         }
         if let PartialSet::Again(uids, older) = set {
@@ -149,7 +149,7 @@ impl Sink for Feed {
     fn replace(&self, set: PartialSet) {
         let (present, older) = match set {
             PartialSet::First => return,
-            PartialSet::Nothing if self.held() == 0 => return,
+            PartialSet::Nothing if self.object_count() == 0 => return,
             PartialSet::Nothing => Default::default(),
             PartialSet::Again(uids, older) => (uids, older),
         };
@@ -178,7 +178,7 @@ impl Sink for Feed {
         self.notify_types_changed();
     }
 
-    fn held(&self) -> usize {
+    fn object_count(&self) -> usize {
         self.graph.read(|graph| graph.observed_count(self.by))
     }
 }

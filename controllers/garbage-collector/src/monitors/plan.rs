@@ -11,7 +11,7 @@ use std::{
 };
 
 use api::Resource;
-use client::discovery::{Discovery, Served};
+use client::discovery::{Discovery, ServedResource};
 use clock::Instant;
 
 /// A type is removed after answers have lacked it for this long. Otherwise its objects could be missed as dependents.
@@ -78,9 +78,9 @@ pub(crate) fn plan(
         gone.clear();
     }
     let readable: BTreeSet<&Resource> =
-        answer.served.iter().filter(|it| it.offers("get")).map(|it| &it.resource).collect();
+        answer.served.iter().filter(|it| it.has_verb("get")).map(|it| &it.resource).collect();
     let unreadable: Vec<&Resource> = known.iter().filter(|of| !readable.contains(of)).collect();
-    let lacked = gone.iter().chain(unreadable.iter().copied()).filter(|of| answer.tells_of(of)).cloned().collect();
+    let lacked = gone.iter().chain(unreadable.iter().copied()).filter(|of| answer.has_read(of)).cloned().collect();
     history.update_lacked(lacked, now);
     if answer.served.is_empty() {
         history.mass_removal = None;
@@ -104,7 +104,7 @@ pub(crate) fn plan(
     // lose, and its failing group counts as missing from now on.
     let (stop, doubted): (BTreeSet<Resource>, BTreeSet<Resource>) = trusted
         .into_iter()
-        .partition(|of| types.contains(&type_of(of)) || !answer.tells_of(of) || history.has_lacked(of, now));
+        .partition(|of| types.contains(&type_of(of)) || !answer.has_read(of) || history.has_lacked(of, now));
     // If the preferred version of a type did not answer, discovery shows another version. The type is watched already.
     let stays: BTreeSet<_> = running.keys().filter(|it| !stop.contains(*it)).map(type_of).collect();
     let start = wanted.into_iter().filter(|it| !stays.contains(&type_of(it))).cloned().collect();
@@ -138,7 +138,7 @@ impl DiscoveryHistory {
         self.unknown_groups.retain(|of, _| stays(of) && !answering.contains(of));
         self.known_groups.retain(|of| stays(of) || known.contains(of));
         self.known_groups.extend(answering);
-        for of in gone.iter().filter(|of| !answer.tells_of(of)) {
+        for of in gone.iter().filter(|of| !answer.has_read(of)) {
             // The type was known, and is not watched any more.
             self.known_groups.remove(&of.api_version());
         }
@@ -167,17 +167,17 @@ impl DiscoveryHistory {
 }
 
 /// True if objects of a type are collected, in this version.
-fn is_monitored(served: &Served) -> bool {
+fn is_monitored(served: &ServedResource) -> bool {
     let Resource { group, plural, kind, .. } = &served.resource;
     let ignored = IGNORED.contains(&(&**group, &**plural));
-    served.preferred && !ignored && !kind.is_empty() && VERBS.iter().all(|it| served.offers(it))
+    served.preferred && !ignored && !kind.is_empty() && VERBS.iter().all(|it| served.has_verb(it))
 }
 
 /// True if the monitor of a type that the answer lacks may be removed. A monitor that never synced has no objects to
 /// lose.
 fn may_stop(answer: &Discovery, of: &Resource, synced: bool) -> bool {
     let failed = answer.failed.contains_key(&of.api_version());
-    answer.tells_of(of) || (failed && !synced)
+    answer.has_read(of) || (failed && !synced)
 }
 
 fn is_doubtful(lacks: usize, of: usize) -> bool {

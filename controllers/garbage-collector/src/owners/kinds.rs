@@ -101,7 +101,7 @@ impl Kinds {
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
             // Several resources may have one kind. Owners are read, so only resources with `get` count.
-            if served.offers("get") {
+            if served.has_verb("get") {
                 let alike = served_types.entry(name).or_default();
                 if !alike.contains(&served.resource) {
                     alike.push(served.resource.clone());

@@ -73,7 +73,7 @@ pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
 
 fn announced(status: &JobStatus) -> Option<Ending> {
     [(SUCCESS, EndingKind::Success), (FAILURE, EndingKind::Failure)].into_iter().find_map(|(type_, kind)| {
-        let condition = status.condition(type_).filter(|_| status.holds(type_))?;
+        let condition = status.condition(type_).filter(|_| status.is_condition_true(type_))?;
         Some(Ending { kind, reason: condition.reason.clone(), message: condition.message.clone(), announced: true })
     })
 }
@@ -123,7 +123,7 @@ pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
 /// When the Job became active. If it starts or resumes in this sync, that is now.
 fn started(snapshot: &Snapshot<'_>) -> i64 {
     let status = &snapshot.job.status;
-    status.start.filter(|_| !status.holds("Suspended")).unwrap_or(snapshot.inputs.now.seconds())
+    status.start.filter(|_| !status.is_condition_true("Suspended")).unwrap_or(snapshot.inputs.now.seconds())
 }
 
 fn by_indexes(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {

@@ -160,7 +160,7 @@ pub(crate) fn gather<'a>(
         workers,
         inputs,
         uncounted: job.status.uncounted.as_ref().map(Uncounted::from).unwrap_or_default(),
-        announced: [SUCCESS, FAILURE].into_iter().any(|it| job.status.holds(it)),
+        announced: [SUCCESS, FAILURE].into_iter().any(|it| job.status.is_condition_true(it)),
         active: 0,
         ready: 0,
         terminating: 0,
@@ -218,7 +218,7 @@ impl<'a> Snapshot<'a> {
 
     /// Whether the pod was deleted because the Job has succeeded. Then its exit is not counted.
     pub(crate) fn is_deleted_by_success(&self, worker: &Worker<'_>) -> bool {
-        self.job.status.holds(SUCCESS) && worker.pod.meta.deletion.is_some()
+        self.job.status.is_condition_true(SUCCESS) && worker.pod.meta.deletion.is_some()
     }
 
     /// Whether the pod was already counted when the Job's end deleted it.

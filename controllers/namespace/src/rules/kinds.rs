@@ -1,12 +1,12 @@
 //! Selects from discovery the kinds that a namespace sync needs.
 
 use api::Resource;
-use client::discovery::{Discovery, Served};
+use client::discovery::{Discovery, ServedResource};
 
 /// What discovery shows of pods. All other content waits for the pods to end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pods<'a> {
-    Served(&'a Served),
+    Served(&'a ServedResource),
     /// The server does not serve pods.
     NotServed,
     /// The group that serves pods did not answer discovery.
@@ -15,16 +15,16 @@ pub(crate) enum Pods<'a> {
 
 /// Every kind whose objects can be deleted from a namespace, ordered by group and name. Each is in the version that the
 /// server prefers among those that support deletion.
-pub(crate) fn kinds(discovery: &Discovery) -> Vec<&Served> {
-    discovery.choose(|it| it.resource.namespaced && it.offers("delete"))
+pub(crate) fn kinds(discovery: &Discovery) -> Vec<&ServedResource> {
+    discovery.choose(|it| it.resource.namespaced && it.has_verb("delete"))
 }
 
 /// Returns how pods are served.
-pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> {
+pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a ServedResource]) -> Pods<'a> {
     let pods = kinds.iter().find(|it| it.resource.group.is_empty() && &*it.resource.plural == "pods");
     match pods {
         Some(kind) => Pods::Served(kind),
-        None if discovery.is_whole() => Pods::NotServed,
+        None if discovery.is_complete() => Pods::NotServed,
         None => Pods::Unknown,
     }
 }
@@ -40,18 +40,18 @@ mod tests {
 
     use super::*;
 
-    fn served(group: &str, version: &str, plural: &str, verbs: &[&str]) -> Served {
-        Served::new(Resource::namespaced(group, version, plural, "Any"), true, verbs.iter().copied())
+    fn served(group: &str, version: &str, plural: &str, verbs: &[&str]) -> ServedResource {
+        ServedResource::new(Resource::namespaced(group, version, plural, "Any"), true, verbs.iter().copied())
     }
 
-    fn discovery(served: &[Served], failed: &[&str]) -> Discovery {
+    fn discovery(served: &[ServedResource], failed: &[&str]) -> Discovery {
         let failed = failed.iter().map(|it| ((*it).to_owned(), "stale".to_owned()));
         Discovery { served: served.to_vec(), failed: failed.collect(), ..Discovery::default() }
     }
 
     #[test]
     fn only_namespaced_deletable_kinds_count_in_their_first_deletable_version() {
-        let cluster = Served::new(Resource::cluster("", "v1", "nodes", "Node"), true, ["delete"]);
+        let cluster = ServedResource::new(Resource::cluster("", "v1", "nodes", "Node"), true, ["delete"]);
         let all = [
             served("", "v1", "bindings", &["create"]),
             served("", "v1", "pods", &["delete", "list"]),

@@ -110,12 +110,12 @@ impl LastWrite {
     /// callback of an earlier call. The cache decides both under one lock.
     fn call_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
         // The set must be requested after the write, not at the same instant.
-        if self.cache.first_set_was_consistent_after(self.at + Duration::from_nanos(1)) {
+        if self.cache.has_consistent_set_since(self.at + Duration::from_nanos(1)) {
             return true;
         }
         // A key may be checked many times while its cache is behind. Only the first check adds a callback.
         if self.is_awaited.swap(true, Ordering::AcqRel) {
-            return self.cache.passed(&self.version);
+            return self.cache.has_passed(&self.version);
         }
         let (wake, is_awaited) = (wake.clone(), self.is_awaited.clone());
         let call = move || {
@@ -125,7 +125,7 @@ impl LastWrite {
                 wake();
             }
         };
-        let has_passed = self.cache.when_passed(self.version.clone(), Box::new(call));
+        let has_passed = self.cache.call_when_passed(self.version.clone(), Box::new(call));
         if has_passed {
             self.is_awaited.store(false, Ordering::Release);
         }

@@ -119,7 +119,7 @@ mod tests {
     const S: i64 = 1_000_000_000;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_like_go() {
         for (text, want) in [
             ("0", 0),
             ("-0", 0),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused_in_its_words() {
+    fn parse_errors_have_the_text_of_go() {
         for (text, want) in [
             ("", "time: invalid duration \"\""),
             ("-", "time: invalid duration \"-\""),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_go_writes_them() {
+    fn durations_are_formatted_like_go() {
         for text in ["0s", "1ns", "1.5µs", "100ms", "1.001s", "59s", "1m0s", "1m0.5s", "1h0m0s", "12h0m0s", "8760h0m0s"]
         {
             let nanos = parse(text).unwrap();

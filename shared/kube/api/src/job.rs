@@ -185,20 +185,20 @@ impl Job {
 
     /// The condition Complete or Failed that finished the Job.
     #[must_use]
-    pub fn finished(&self) -> Option<&JobCondition> {
-        self.status.finished()
+    pub fn finished_condition(&self) -> Option<&JobCondition> {
+        self.status.finished_condition()
     }
 
     /// True if the Job is finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.finished().is_some()
+        self.finished_condition().is_some()
     }
 
     /// When the Job finished, in seconds since the epoch; `None` also if the condition has no time.
     #[must_use]
     pub fn finished_at(&self) -> Option<i64> {
-        self.finished()?.last_transition
+        self.finished_condition()?.last_transition
     }
 
     /// False if `spec.managedBy` names another controller. Our controller must not change such a Job or its pods.
@@ -215,7 +215,7 @@ impl Job {
 
     /// True if the selector is the generated one: the UID of the Job and nothing else.
     #[must_use]
-    pub fn selects_by_uid(&self) -> bool {
+    pub fn has_generated_selector(&self) -> bool {
         let Some(Selector { labels, requirements }) = &self.spec.selector else { return false };
         let mut labels = labels.iter();
         let (Some((key, value)), None, []) = (labels.next(), labels.next(), &**requirements) else { return false };
@@ -234,7 +234,7 @@ impl Cached for Job {
 
     fn index(&self, add: &mut dyn FnMut(JobIndex)) {
         Self::index_meta(self.meta.as_ref(), add);
-        if !self.selects_by_uid() {
+        if !self.has_generated_selector() {
             add(JobIndex::Manual(self.meta.namespace.clone()));
         }
     }

@@ -3,7 +3,7 @@
 //! A field that is absent or `null` has its default. A field that is not used is skipped without an allocation. But a
 //! field with the wrong type is an error and never the default.
 
-mod place;
+mod error_path;
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -13,14 +13,14 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use self::place::path_of;
+use self::error_path::path_of;
 use crate::{DecodeError, Event, Frame, Meta, Page, Version};
 
 /// Decodes one watch frame.
 pub(crate) fn frame<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
     match serde_json::from_slice(bytes) {
         Ok(OnePass(Some(frame))) => frame,
-        Ok(OnePass(None)) | Err(_) => frame_again(bytes),
+        Ok(OnePass(None)) | Err(_) => decode_by_parts(bytes),
     }
 }
 
@@ -133,13 +133,13 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
                 f.write_str("a watch event")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OnePass<T>, A::Error> {
-                let (mut what, mut frame) = (None, None);
+                let (mut frame_type, mut frame) = (None, None);
                 while let Some(Key(key)) = map.next_key()? {
-                    match (key.as_ref(), &what) {
-                        ("type", _) => what = Some(map.next_value::<What>()?),
-                        ("object", Some(What::Object(event))) => frame = Some(Frame::Object(*event, map.next_value()?)),
-                        ("object", Some(What::Bookmark)) => frame = Some(map.next_value::<Bookmark>()?.into()),
-                        ("object", Some(What::Error)) => frame = Some(Frame::Error(map.next_value()?)),
+                    match (key.as_ref(), &frame_type) {
+                        ("type", _) => frame_type = Some(map.next_value::<FrameType>()?),
+                        ("object", Some(FrameType::Object(event))) => frame = Some(Frame::Object(*event, map.next_value()?)),
+                        ("object", Some(FrameType::Bookmark)) => frame = Some(map.next_value::<Bookmark>()?.into()),
+                        ("object", Some(FrameType::Error)) => frame = Some(Frame::Error(map.next_value()?)),
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                         }
@@ -153,10 +153,10 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
 }
 
 /// The slow path: finds the object first, then decodes as much of it as possible.
-fn frame_again<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
+fn decode_by_parts<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
     #[derive(Deserialize)]
     struct Parts<'a> {
-        r#type: What,
+        r#type: FrameType,
         #[serde(borrow)]
         object: &'a RawValue,
     }
@@ -166,13 +166,13 @@ fn frame_again<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
     };
     let object = parts.object.get();
     match parts.r#type {
-        What::Object(event) => match item(object) {
+        FrameType::Object(event) => match item(object) {
             Ok(Ok(object)) => Frame::Object(event, object),
             Ok(Err((meta, why))) => Frame::Unreadable(event, meta, why),
             Err(DecodeError(why)) => Frame::Garbage(why),
         },
-        What::Bookmark => self::object::<Bookmark>(object.as_bytes()).map_or_else(garbage, Frame::from),
-        What::Error => self::object(object.as_bytes()).map_or_else(garbage, Frame::Error),
+        FrameType::Bookmark => self::object::<Bookmark>(object.as_bytes()).map_or_else(garbage, Frame::from),
+        FrameType::Error => self::object(object.as_bytes()).map_or_else(garbage, Frame::Error),
     }
 }
 
@@ -199,13 +199,13 @@ fn reason(err: &serde_json::Error, bytes: &[u8]) -> DecodeError {
 
 /// The event type of a watch frame.
 #[derive(Clone, Copy)]
-enum What {
+enum FrameType {
     Object(Event),
     Bookmark,
     Error,
 }
 
-impl<'de> Deserialize<'de> for What {
+impl<'de> Deserialize<'de> for FrameType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "UPPERCASE")]

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_sets_are_one_set_whatever_the_order() {
+    fn equal_sets_in_any_order_are_one_set() {
         let decode = |text: &str| {
             let mut json = serde_json::Deserializer::from_str(text);
             Pairs { keep: |key| key != "dropped" }.deserialize(&mut json).unwrap()

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_keeps_its_record_to_the_microsecond() {
+    fn lease_record_has_microseconds() {
         let lease = Lease::decode_object(
             br#"{"metadata":{"name":"l","namespace":"kube-system","annotations":{"a":"1"}},"spec":{
                 "holderIdentity":"me_1","leaseDurationSeconds":15,"acquireTime":"2026-01-02T03:04:05.000001Z",

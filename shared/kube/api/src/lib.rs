@@ -19,7 +19,7 @@ mod cached;
 mod frame;
 mod meta;
 mod raw;
-mod rest;
+mod unknown_fields;
 mod status;
 
 mod container;

@@ -52,8 +52,8 @@ impl Namespace {
         };
         let mut merged = Vec::with_capacity(conditions.len());
         for condition in conditions {
-            let known = present.iter_mut().find(|it| it["type"] == *condition.type_).map(Value::take);
-            merged.push(over(known, condition)?);
+            let previous = present.iter_mut().find(|it| it["type"] == *condition.type_).map(Value::take);
+            merged.push(merge_condition(previous, condition)?);
         }
         status.insert("phase".to_owned(), phase.as_str().into());
         status.insert("conditions".to_owned(), merged.into());
@@ -62,7 +62,7 @@ impl Namespace {
 }
 
 /// Adds to `condition` those fields of its present form that it does not have.
-fn over(present: Option<Value>, condition: &impl Serialize) -> Result<Value, serde_json::Error> {
+fn merge_condition(present: Option<Value>, condition: &impl Serialize) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(condition)?;
     if let (Some(Value::Object(present)), Value::Object(fields)) = (present, &mut value) {
         for (key, value) in present {

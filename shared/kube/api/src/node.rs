@@ -147,7 +147,7 @@ mod tests {
     use crate::TaintEffect;
 
     #[test]
-    fn a_node_keeps_labels_taints_and_conditions() {
+    fn node_has_labels_taints_and_conditions() {
         let node = Node::decode_object(
             br#"{"metadata":{"name":"n1","labels":{"topology.kubernetes.io/zone":"a"},
                 "creationTimestamp":"2026-01-02T03:04:05Z"},

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_but_managed_fields_comes_back_as_it_came() {
+    fn all_but_managed_fields_is_kept_unchanged() {
         let text = r#"{"name":"a\"b","labels":{"x":"1.0"},"managedFields":[{"manager":"m"}],"unknownField":1.50}"#;
         let raw: RawMetadata = serde_json::from_str(text).unwrap();
         assert_eq!(raw.get(), r#"{"name":"a\"b","labels":{"x":"1.0"},"unknownField":1.50}"#);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_version_changes_between_two_writes_of_one_sync() {
+    fn at_changes_only_the_version() {
         let raw: RawMetadata = serde_json::from_str(r#"{"name":"a","resourceVersion":"7"}"#).unwrap();
         assert_eq!(raw.at(&Version::from(8)).unwrap().get(), r#"{"name":"a","resourceVersion":"8"}"#);
     }

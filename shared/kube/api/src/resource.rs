@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_those_of_the_api_server() {
+    fn paths_match_the_api_server() {
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
         let jobs = Resource::namespaced("batch", "v1", "jobs", "Job");
         let nodes = Resource::cluster("", "v1", "nodes", "Node");

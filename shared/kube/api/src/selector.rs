@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_a_selector_has_to_hold() {
+    fn selector_matches_only_if_all_requirements_match() {
         let labels: Labels = [("app".into(), "x".into()), ("tier".into(), "".into())].into_iter().collect();
         for (selector, want) in [
             ("{}", true),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_exactly_and_never_guessed() {
+    fn times_are_parsed_strictly() {
         let seconds = |text: &str| serde_json::from_str(text).map(|Seconds(it)| it).ok();
         let micros = |text: &str| serde_json::from_str(text).map(|Micros(it)| it).ok();
         assert_eq!(seconds(r#""2026-01-02T03:04:05Z""#), Some(1_767_323_045));

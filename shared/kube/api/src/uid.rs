@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_text_takes_sixteen_bytes_and_every_text_survives() {
+    fn canonical_uid_takes_sixteen_bytes_and_any_text_is_kept() {
         let cases = [
             ("6b4e1c52-8d1f-4a0b-9b6e-0123456789ab", true),
             ("6B4E1C52-8D1F-4A0B-9B6E-0123456789AB", false),

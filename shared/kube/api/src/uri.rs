@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_in_a_uri_is_encoded() {
+    fn reserved_uri_characters_are_encoded() {
         for (text, of_query, of_path) in [
             ("Az09-._~", "Az09-._~", "Az09-._~"),
             ("system:a/b", "system%3Aa%2Fb", "system:a%2Fb"),

@@ -12,8 +12,8 @@ use serde_json::{Value, json, value::RawValue};
 use tower::ServiceExt;
 
 use crate::{
-    ApiError, Incoming, Ledger, Stack,
-    layers::{Create, CreateHints, Once, Throttle},
+    ApiError, Incoming, RecentWrites, Stack,
+    layers::{Create, CreateTimeouts, NoRetry, RateLimiter},
 };
 
 /// Requests the response of a write as metadata only: decoding a returned Pod costs more than sending it.
@@ -28,10 +28,10 @@ pub struct Api {
     pub(crate) reads: Stack,
     pub(crate) writes: Stack,
     /// Set only in a fenced client.
-    pub(crate) hints: Option<Arc<CreateHints>>,
+    pub(crate) create_timeouts: Option<Arc<CreateTimeouts>>,
     /// The writes that a leader reports to its successor; only in clients that the term fences.
-    pub(crate) ledger: Option<Ledger>,
-    pub(crate) budget: Arc<Throttle>,
+    pub(crate) recent_writes: Option<RecentWrites>,
+    pub(crate) rate_limiter: Arc<RateLimiter>,
 }
 
 /// The stored object as the response of a write describes it.
@@ -106,8 +106,8 @@ pub struct ListOptions {
 impl Api {
     /// How long the rate limiter would delay a request that is sent now. The server does not cause this delay.
     #[must_use]
-    pub fn budget_wait(&self, now: Instant) -> Duration {
-        self.budget.backlog(now)
+    pub fn rate_limiter_delay(&self, now: Instant) -> Duration {
+        self.rate_limiter.delay(now)
     }
 
     /// Reads one object from the server, not from the cache.
@@ -158,8 +158,8 @@ impl Api {
     /// As [`ApiError`].
     pub async fn read(&self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
         let request = request(Method::GET, path, accept, None)?;
-        let answer = send(&self.reads, request).await?;
-        collect(answer).await
+        let response = send(&self.reads, request).await?;
+        collect(response).await
     }
 
     /// The same as [`Api::read`], with the server's time from the `Date` header, if the response has one.
@@ -167,10 +167,10 @@ impl Api {
     /// # Errors
     /// As [`ApiError`].
     pub async fn read_dated(&self, path: &str, accept: &str) -> Result<(Bytes, Option<Timestamp>), ApiError> {
-        let answer = send(&self.reads, request(Method::GET, path, accept, None)?).await?;
-        let date = answer.headers().get(header::DATE).and_then(|it| it.to_str().ok());
+        let response = send(&self.reads, request(Method::GET, path, accept, None)?).await?;
+        let date = response.headers().get(header::DATE).and_then(|it| it.to_str().ok());
         let date = date.and_then(|it| jiff::fmt::rfc2822::parse(it).ok()).map(|it| it.timestamp());
-        Ok((collect(answer).await?, date))
+        Ok((collect(response).await?, date))
     }
 
     /// Creates `object` in `namespace`, which is ignored for cluster-scoped types.
@@ -185,11 +185,11 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let path = without_field_validation(resource, &resource.collection(Some(namespace)));
         let mut request = request(Method::POST, &path, METADATA, Some((JSON, encode(object)?)))?;
-        let Some(hints) = self.hints.as_ref().filter(|it| it.wanted()) else {
-            return self.written(resource, request).await;
+        let Some(timeouts) = self.create_timeouts.as_ref().filter(|it| it.are_sent()) else {
+            return self.send_write(resource, request).await;
         };
         request.extensions_mut().insert(Create);
-        self.written(resource, request).await.inspect_err(|err| hints.failed(err))
+        self.send_write(resource, request).await.inspect_err(|err| timeouts.on_create_failed(err))
     }
 
     /// Sends a POST and returns the body of the response, for reviews and tokens. It does not request metadata only,
@@ -197,8 +197,8 @@ impl Api {
     ///
     /// # Errors
     /// As [`ApiError`].
-    pub async fn ask(&self, path: &str, question: &impl Serialize) -> Result<Bytes, ApiError> {
-        let request = request(Method::POST, path, JSON, Some((JSON, encode(question)?)))?;
+    pub async fn post(&self, path: &str, object: &impl Serialize) -> Result<Bytes, ApiError> {
+        let request = request(Method::POST, path, JSON, Some((JSON, encode(object)?)))?;
         collect(send(&self.writes, request).await?).await
     }
 
@@ -239,10 +239,10 @@ impl Api {
         status: &impl Serialize,
     ) -> Result<Written, ApiError> {
         let resource = T::resource();
-        let metadata = current(object.raw_metadata(), after)?;
+        let metadata = metadata_after(object.raw_metadata(), after)?;
         let body = json!({ "apiVersion": resource.api_version(), "kind": &*resource.kind });
-        let body = with(body, "metadata", &metadata)?;
-        let body = with(body, "status", status)?;
+        let body = with_field(body, "metadata", &metadata)?;
+        let body = with_field(body, "status", status)?;
         let meta = object.meta();
         let path = format!("{}/status", resource.object(meta.namespace, meta.name));
         self.write(&resource, Method::PUT, &path, JSON, encode(&body)?).await
@@ -268,7 +268,7 @@ impl Api {
         let finalizers: Vec<&str> = finalizers.iter().map(|it| &**it).collect();
         spec["finalizers"] = json!(finalizers);
         let body = json!({ "apiVersion": "v1", "kind": "Namespace", "spec": spec });
-        let body = with(body, "metadata", &current(metadata, after)?)?;
+        let body = with_field(body, "metadata", &metadata_after(metadata, after)?)?;
         let path = format!("/api/v1/namespaces/{name}/finalize");
         self.write(&Namespace::resource(), Method::PUT, &path, JSON, encode(&body)?).await
     }
@@ -300,8 +300,8 @@ impl Api {
     ) -> Result<(), ApiError> {
         let request =
             request(Method::DELETE, &resource.object(namespace, name), METADATA, Some((JSON, options.encode()?)))?;
-        if let Some(ledger) = &self.ledger {
-            ledger.deleted(resource, ObjectKey::new(namespace, name));
+        if let Some(recent_writes) = &self.recent_writes {
+            recent_writes.record_deletion(resource, ObjectKey::new(namespace, name));
         }
         drain(send(&self.writes, request).await?).await
     }
@@ -319,8 +319,8 @@ impl Api {
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let path = resource.collection(Some(namespace));
         let request = request(Method::DELETE, &path, METADATA_LIST, Some((JSON, options.encode()?)))?;
-        if let Some(ledger) = &self.ledger {
-            ledger.lost_sight(resource);
+        if let Some(recent_writes) = &self.recent_writes {
+            recent_writes.record_unknown_outcome(resource);
         }
         drain(send(&self.writes, request).await?).await
     }
@@ -339,9 +339,9 @@ impl Api {
         });
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
         let mut request = request(Method::POST, &path, JSON, Some((JSON, encode(&body)?)))?;
-        request.extensions_mut().insert(Once);
-        if let Some(ledger) = &self.ledger {
-            ledger.deleted(&Pod::resource(), ObjectKey::new(namespace, name));
+        request.extensions_mut().insert(NoRetry);
+        if let Some(recent_writes) = &self.recent_writes {
+            recent_writes.record_deletion(&Pod::resource(), ObjectKey::new(namespace, name));
         }
         drain(send(&self.writes, request).await?).await
     }
@@ -355,28 +355,28 @@ impl Api {
         body: Bytes,
     ) -> Result<Written, ApiError> {
         let path = without_field_validation(resource, path);
-        self.written(resource, request(method, &path, METADATA, Some((media_type, body)))?).await
+        self.send_write(resource, request(method, &path, METADATA, Some((media_type, body)))?).await
     }
 
-    async fn written(&self, resource: &Resource, request: Request<crate::Body>) -> Result<Written, ApiError> {
-        let sending = self.ledger.as_ref().map(|it| it.sending(resource));
-        let outcome = self.stored(request).await;
-        if let Some(sending) = sending {
-            sending.ended(&outcome);
+    async fn send_write(&self, resource: &Resource, request: Request<crate::Body>) -> Result<Written, ApiError> {
+        let write = self.recent_writes.as_ref().map(|it| it.begin_write(resource));
+        let outcome = self.send_and_parse(request).await;
+        if let Some(write) = write {
+            write.record_outcome(&outcome);
         }
         outcome
     }
 
-    async fn stored(&self, request: Request<crate::Body>) -> Result<Written, ApiError> {
+    async fn send_and_parse(&self, request: Request<crate::Body>) -> Result<Written, ApiError> {
         let path = request.uri().path().to_owned();
-        let answer = collect(send(&self.writes, request).await?).await?;
+        let response = collect(send(&self.writes, request).await?).await?;
         #[derive(Deserialize)]
-        struct Answer {
-            metadata: Stored,
+        struct StoredObject {
+            metadata: StoredMetadata,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Stored {
+        struct StoredMetadata {
             #[serde(default)]
             name: Box<str>,
             #[serde(default)]
@@ -387,9 +387,9 @@ impl Api {
             creation_timestamp: Option<Box<str>>,
         }
         // The server has stored the object. If the response cannot be read, the caller must look up the outcome.
-        let Answer { metadata } =
-            serde_json::from_slice(&answer).map_err(|err| ApiError::unknown(format!("answer to {path}: {err}")))?;
-        let Stored { name, uid, resource_version, creation_timestamp } = metadata;
+        let StoredObject { metadata } =
+            serde_json::from_slice(&response).map_err(|err| ApiError::unknown(format!("response to {path}: {err}")))?;
+        let StoredMetadata { name, uid, resource_version, creation_timestamp } = metadata;
         let creation = creation_timestamp.and_then(|it| it.parse::<Timestamp>().ok()).map(Timestamp::as_second);
         Ok(Written { name, uid, version: resource_version, creation })
     }
@@ -459,14 +459,14 @@ struct Preconditions<'a> {
     resource_version: Option<&'a Version>,
 }
 
-fn current(metadata: &RawMetadata, after: Option<&Written>) -> Result<RawMetadata, ApiError> {
+fn metadata_after(metadata: &RawMetadata, after: Option<&Written>) -> Result<RawMetadata, ApiError> {
     match after {
         Some(written) => metadata.at(&written.version).map_err(|err| ApiError::unknown(err.to_string())),
         None => Ok(metadata.clone()),
     }
 }
 
-fn with(mut body: Value, field: &str, value: &impl Serialize) -> Result<Value, ApiError> {
+fn with_field(mut body: Value, field: &str, value: &impl Serialize) -> Result<Value, ApiError> {
     body[field] = serde_json::to_value(value).map_err(|err| ApiError::unknown(err.to_string()))?;
     Ok(body)
 }
@@ -507,19 +507,19 @@ pub(crate) fn request(
 /// Sends a request and turns a response without success into an error.
 pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result<Response<Incoming>, ApiError> {
     let is_read = request.method() == Method::GET;
-    let answer = stack.clone().oneshot(request).await?;
-    if answer.status().is_success() {
-        return Ok(answer);
+    let response = stack.clone().oneshot(request).await?;
+    if response.status().is_success() {
+        return Ok(response);
     }
-    let (status, retry_after) = refusal(answer).await?;
+    let (status, retry_after) = refusal(response).await?;
     Err(if is_read { ApiError::from_read(status, retry_after) } else { ApiError::from_status(status, retry_after) })
 }
 
 /// Reads the status of a refused request and its `Retry-After`.
-async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Duration>), ApiError> {
-    let code = answer.status();
-    let retry_after = retry_after(&answer);
-    let body = collect(answer).await?;
+async fn refusal(response: Response<Incoming>) -> Result<(api::Status, Option<Duration>), ApiError> {
+    let code = response.status();
+    let retry_after = retry_after(&response);
+    let body = collect(response).await?;
     // Under overload and for groups that are not served, the body is plain text.
     let mut status: api::Status = serde_json::from_slice(&body).unwrap_or_else(|_| api::Status {
         message: String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned(),
@@ -533,24 +533,24 @@ async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Dura
 }
 
 /// `Retry-After` in seconds, at most one minute. API servers do not use the other form, a date.
-pub(crate) fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
-    let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(|it| Duration::from_secs(it).min(crate::error::LONGEST_RETRY_AFTER))
+pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(|it| Duration::from_secs(it).min(crate::error::MAX_RETRY_AFTER))
 }
 
-pub(crate) async fn collect(answer: Response<Incoming>) -> Result<Bytes, ApiError> {
-    let collected = answer.into_body().collect().await;
+pub(crate) async fn collect(response: Response<Incoming>) -> Result<Bytes, ApiError> {
+    let collected = response.into_body().collect().await;
     collected
         .map(http_body_util::Collected::to_bytes)
-        .map_err(|err| ApiError::unknown(format!("answer broke off: {}", crate::error::chain(&*err))))
+        .map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error::chain(&*err))))
 }
 
 /// Reads a response to its end and discards it.
-async fn drain(answer: Response<Incoming>) -> Result<(), ApiError> {
-    debug_assert!(answer.status() != StatusCode::NOT_ACCEPTABLE);
-    let mut body = answer.into_body();
+async fn drain(response: Response<Incoming>) -> Result<(), ApiError> {
+    debug_assert!(response.status() != StatusCode::NOT_ACCEPTABLE);
+    let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
-        frame.map_err(|err| ApiError::unknown(format!("answer broke off: {}", crate::error::chain(&*err))))?;
+        frame.map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error::chain(&*err))))?;
     }
     Ok(())
 }
@@ -560,7 +560,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delete_options_say_only_what_was_asked_for() {
+    fn delete_options_contain_only_what_is_set() {
         let bare = json!(DeleteOptions::default().body());
         assert_eq!(bare, json!({ "apiVersion": "v1", "kind": "DeleteOptions" }));
         let all = DeleteOptions {
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn only_writes_to_groups_of_kubernetes_go_without_field_validation() {
+    fn only_writes_to_groups_of_kubernetes_skip_field_validation() {
         let groups = ["", "batch", "coordination.k8s.io", "gateway.networking.k8s.io"];
         for (group, without) in groups.map(|it| (it, true)).into_iter().chain([("example.com", false)]) {
             let path = without_field_validation(&Resource::namespaced(group, "v1", "things", "Thing"), "/path");

@@ -20,9 +20,9 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 ///
 /// # Errors
 /// The field, and what is wrong with it. It contains no value, because that may be secret.
-pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, String> {
-    let chain = content(who.client_certificate_data.as_deref(), who.client_certificate.as_deref());
-    let key = content(who.client_key_data.as_ref().map(ExposeSecret::expose_secret), who.client_key.as_deref());
+pub(crate) fn of(user: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, String> {
+    let chain = content(user.client_certificate_data.as_deref(), user.client_certificate.as_deref());
+    let key = content(user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref());
     let (chain, key) = match (
         chain.map_err(|err| format!("user.client-certificate: {err}"))?,
         key.map_err(|err| format!("user.client-key: {err}"))?,
@@ -38,7 +38,7 @@ pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, 
     let key =
         PrivateKeyDer::from_pem_slice(&key).map_err(|_| "user.client-key: is not PEM of a private key".to_owned())?;
     let key =
-        certified(chain, key, &ring::default_provider()).map_err(|err| format!("user.client-certificate: {err}"))?;
+        certified_key(chain, key, &ring::default_provider()).map_err(|err| format!("user.client-certificate: {err}"))?;
     Ok(Some(Arc::new(SingleCertAndKey::from(key))))
 }
 
@@ -55,7 +55,7 @@ fn content(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, St
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn certified(
+pub fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: &CryptoProvider,
@@ -99,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_certificate_of_version_1_is_shown() {
+    fn certificate_of_version_1_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let in_file = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -111,17 +111,17 @@ pub(crate) mod tests {
             client_key: in_file("key", KEY),
             ..AuthInfo::default()
         };
-        for who in [user(CERTIFICATE, KEY), files] {
-            assert!(of(&who).unwrap().is_some_and(|it| it.has_certs()));
+        for auth_info in [user(CERTIFICATE, KEY), files] {
+            assert!(of(&auth_info).unwrap().is_some_and(|it| it.has_certs()));
             let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
             config.accept_invalid_certs = true;
-            config.auth_info = who;
+            config.auth_info = auth_info;
             assert!(crate::pools::credentials::build(&config).unwrap().client_auth_cert_resolver.has_certs());
         }
     }
 
     #[test]
-    fn what_does_not_belong_together_is_named() {
+    fn mismatched_certificate_and_key_are_errors_that_name_the_field() {
         let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
         for (certificate, key, words) in [
             (CERTIFICATE, other.as_str(), "user.client-certificate: the certificate is not that of"),
@@ -130,8 +130,8 @@ pub(crate) mod tests {
             (KEY, KEY, "user.client-certificate: there is no certificate"),
             (CERTIFICATE, CERTIFICATE, "user.client-key: is not PEM of a private key"),
         ] {
-            let said = of(&user(certificate, key)).err().unwrap();
-            assert!(said.contains(words), "{said}");
+            let message = of(&user(certificate, key)).err().unwrap();
+            assert!(message.contains(words), "{message}");
         }
         let (without_key, without_certificate) = (
             AuthInfo { client_key_data: None, ..user(CERTIFICATE, KEY) },

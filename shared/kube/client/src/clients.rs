@@ -6,9 +6,9 @@ use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Account, Accounts, Api, ConfigError, Ledger, PoolOptions, Stack, Term, Transport, Watcher,
+    Account, Accounts, Api, ConfigError, RecentWrites, PoolOptions, Stack, Term, Transport, Watcher,
     layers::{
-        Authorize, Common, CreateHints, DEADLINE, Layers, Observed, Patience, Recipe, Throttle, WATCH_OPENS, authorize,
+        Authorize, Common, CreateTimeouts, DEADLINE, Layers, RequestMetrics, TimeLimit, LayerOptions, RateLimiter, WATCH_OPEN_TIMEOUT, authorize,
         user_agent,
     },
     pools,
@@ -57,7 +57,7 @@ impl Connection {
         let host = Arc::from(host);
         let PoolOptions { clock, spawner, plugins, .. } = &options;
         // Taken out, because kube would run the plugin too.
-        let exec = config.auth_info.exec.take().filter(|_| !says_who(&config.auth_info));
+        let exec = config.auth_info.exec.take().filter(|_| !has_other_credentials(&config.auth_info));
         let plugin = exec.map(|it| plugins.plugin(&it, clock, spawner)).transpose()?;
         let authorize = authorize(&config, plugin.clone(), clock)?;
         let pools = pools::open(&config, plugin, options)?;
@@ -81,11 +81,11 @@ impl Connection {
 
 /// True if the configuration identifies us without a plugin. A plugin is used only if this is false, as in client-go. A
 /// certificate counts too.
-fn says_who(who: &kube::config::AuthInfo) -> bool {
-    let password = who.username.is_some() && who.password.is_some();
-    let certificate = (who.client_certificate.is_some() || who.client_certificate_data.is_some())
-        && (who.client_key.is_some() || who.client_key_data.is_some());
-    password || certificate || who.token.is_some() || who.token_file.is_some() || who.auth_provider.is_some()
+fn has_other_credentials(user: &kube::config::AuthInfo) -> bool {
+    let password = user.username.is_some() && user.password.is_some();
+    let certificate = (user.client_certificate.is_some() || user.client_certificate_data.is_some())
+        && (user.client_key.is_some() || user.client_key_data.is_some());
+    password || certificate || user.token.is_some() || user.token_file.is_some() || user.auth_provider.is_some()
 }
 
 /// The dependencies of the layers.
@@ -123,7 +123,7 @@ pub struct Clients {
     pools: Pools,
     environment: Environment,
     common: Common,
-    ledger: Ledger,
+    recent_writes: RecentWrites,
 }
 
 impl Clients {
@@ -135,18 +135,18 @@ impl Clients {
         let common = Common {
             clock: clock.clone(),
             stop: stop.clone(),
-            observed: Arc::new(Observed::new(metrics, host)),
+            metrics: Arc::new(RequestMetrics::new(metrics, host)),
             warnings: Arc::default(),
             authorize,
         };
-        let ledger = Ledger::new(clock.clone());
-        Self { pools, environment, common, ledger }
+        let recent_writes = RecentWrites::new(clock.clone());
+        Self { pools, environment, common, recent_writes }
     }
 
     /// The recent writes of the fenced clients.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn recent_writes(&self) -> &RecentWrites {
+        &self.recent_writes
     }
 
     /// A client for a controller or its recorder. Its writes are fenced by the term.
@@ -173,35 +173,35 @@ impl Clients {
     }
 
     fn fenced(&self, name: &str, limits: Limits, common: &Common, [reads, writes]: [&Transport; 2]) -> Api {
-        let budget = Arc::new(Throttle::new(name, limits));
+        let rate_limiter = Arc::new(RateLimiter::new(name, limits));
         let Environment { clock, metrics, term, .. } = &self.environment;
-        let read = Recipe { retries: true, ..self.recipe(name, &budget) };
-        let write = Recipe { retries: true, fence: Some(term.clone()), ..self.recipe(name, &budget) };
+        let read = LayerOptions { retries: true, ..self.layer_options(name, &rate_limiter) };
+        let write = LayerOptions { retries: true, fence: Some(term.clone()), ..self.layer_options(name, &rate_limiter) };
         Api {
             reads: Layers::new(common, reads, read).into_stack(),
             writes: Layers::new(common, writes, write).into_stack(),
-            hints: Some(CreateHints::new(name, clock.clone(), term.clone(), metrics)),
-            ledger: Some(self.ledger.clone()),
-            budget,
+            create_timeouts: Some(CreateTimeouts::new(name, clock.clone(), term.clone(), metrics)),
+            recent_writes: Some(self.recent_writes.clone()),
+            rate_limiter,
         }
     }
 
     /// A client for reviews, tokens and preflight. It has no fence and retries nothing.
     #[must_use]
     pub fn unfenced(&self, name: &str, limits: Limits) -> Api {
-        let budget = Arc::new(Throttle::new(name, limits));
-        let reads = self.stack(&self.pools.reads, self.recipe(name, &budget));
-        Api { reads: reads.clone(), writes: reads, hints: None, ledger: None, budget }
+        let rate_limiter = Arc::new(RateLimiter::new(name, limits));
+        let reads = self.stack(&self.pools.reads, self.layer_options(name, &rate_limiter));
+        Api { reads: reads.clone(), writes: reads, create_timeouts: None, recent_writes: None, rate_limiter }
     }
 
     /// A client for reflectors, which share one rate limiter. Opening a watch takes a token too. Nothing is retried.
     #[must_use]
     pub fn watcher(&self, limits: Limits) -> Watcher {
-        let budget = Arc::new(Throttle::new(INFORMERS, limits));
-        let watches = Recipe { patience: Patience::Head(WATCH_OPENS), ..self.recipe(INFORMERS, &budget) };
-        let lists = Layers::new(&self.common, &self.pools.reads, self.recipe(INFORMERS, &budget));
+        let rate_limiter = Arc::new(RateLimiter::new(INFORMERS, limits));
+        let watches = LayerOptions { time_limit: TimeLimit::Head(WATCH_OPEN_TIMEOUT), ..self.layer_options(INFORMERS, &rate_limiter) };
+        let lists = Layers::new(&self.common, &self.pools.reads, self.layer_options(INFORMERS, &rate_limiter));
         Watcher {
-            budget: lists.clone(),
+            rate_limiter: lists.clone(),
             lists: lists.into_stack(),
             watches: self.stack(&self.pools.watches, watches),
             urgent: false,
@@ -213,24 +213,24 @@ impl Clients {
     /// for the next attempt.
     #[must_use]
     pub fn lease(&self, attempt: Duration) -> Api {
-        let budget = Arc::new(Throttle::new(LEADER_ELECTION, Limits::NONE));
-        let recipe = Recipe { patience: Patience::Whole(attempt), ..self.recipe(LEADER_ELECTION, &budget) };
-        let lease = self.stack(&self.pools.lease, recipe);
-        Api { reads: lease.clone(), writes: lease, hints: None, ledger: None, budget }
+        let rate_limiter = Arc::new(RateLimiter::new(LEADER_ELECTION, Limits::NONE));
+        let options = LayerOptions { time_limit: TimeLimit::Whole(attempt), ..self.layer_options(LEADER_ELECTION, &rate_limiter) };
+        let lease = self.stack(&self.pools.lease, options);
+        Api { reads: lease.clone(), writes: lease, create_timeouts: None, recent_writes: None, rate_limiter }
     }
 
-    fn recipe(&self, name: &str, budget: &Arc<Throttle>) -> Recipe {
-        Recipe {
-            throttle: budget.clone(),
+    fn layer_options(&self, name: &str, rate_limiter: &Arc<RateLimiter>) -> LayerOptions {
+        LayerOptions {
+            rate_limiter: rate_limiter.clone(),
             user_agent: user_agent(&self.environment.user_agent, name),
             retries: false,
-            patience: Patience::Whole(DEADLINE),
+            time_limit: TimeLimit::Whole(DEADLINE),
             fence: None,
         }
     }
 
-    fn stack(&self, transport: &Transport, recipe: Recipe) -> Stack {
-        Layers::new(&self.common, transport, recipe).into_stack()
+    fn stack(&self, transport: &Transport, options: LayerOptions) -> Stack {
+        Layers::new(&self.common, transport, options).into_stack()
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_is_asked_only_where_nothing_else_says_who_we_are() {
+    fn plugin_is_used_only_without_other_credentials() {
         for (name, user, want) in [
             ("nothing", json!({}), false),
             ("a token", json!({ "token": "t" }), true),
@@ -251,7 +251,7 @@ mod tests {
             ("a certificate inline", json!({ "client-certificate-data": "Yw==", "client-key-data": "aw==" }), true),
             ("half a certificate", json!({ "client-certificate": "/c" }), false),
         ] {
-            assert_eq!(says_who(&serde_json::from_value(user).unwrap()), want, "{name}");
+            assert_eq!(has_other_credentials(&serde_json::from_value(user).unwrap()), want, "{name}");
         }
     }
 }

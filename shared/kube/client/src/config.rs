@@ -92,7 +92,7 @@ impl ConfigError {
 pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Config, ConfigError> {
     let mut config = match (kubeconfig, master) {
         (Some(path), master) => from_kubeconfig(path, master)?,
-        (None, Some(master)) => kube::Config::new(server(master, "http")?),
+        (None, Some(master)) => kube::Config::new(parse_server(master, "http")?),
         (None, None) => in_cluster::load().map_err(ConfigError::InCluster)?,
     };
     if config.proxy_url.is_none() {
@@ -104,15 +104,15 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
 fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, ConfigError> {
     let mut file = kubeconfig::read(path)?;
     if let Some(master) = master {
-        let scheme = if asks_for_tls(&file) { "https" } else { "http" };
-        let server = server(master, scheme)?.to_string();
+        let scheme = if needs_tls(&file) { "https" } else { "http" };
+        let server = parse_server(master, scheme)?.to_string();
         for cluster in file.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
             cluster.server = Some(server.clone());
         }
     }
     let authority = current_authority(&file);
     // Kube adds the proxy of the environment and ignores NO_PROXY, so the proxy of the file is kept separately.
-    let proxy = current(&file).and_then(|it| it.proxy_url.clone()).filter(|it| !it.is_empty());
+    let proxy = current_cluster(&file).and_then(|it| it.proxy_url.clone()).filter(|it| !it.is_empty());
     let mut config = kubeconfig::resolve(path, file)?;
     if proxy.is_none() {
         config.proxy_url = None;
@@ -122,21 +122,21 @@ fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, Co
 }
 
 /// The cluster of the current context.
-fn current(file: &Kubeconfig) -> Option<&kube::config::Cluster> {
+fn current_cluster(file: &Kubeconfig) -> Option<&kube::config::Cluster> {
     let context = file.contexts.iter().find(|it| Some(&it.name) == file.current_context.as_ref())?.context.as_ref()?;
     file.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()
 }
 
 /// The file of the certificate authority, so that it can be read again after a renewal.
 fn current_authority(file: &Kubeconfig) -> Option<PathBuf> {
-    let cluster = current(file)?;
+    let cluster = current_cluster(file)?;
     let inline = cluster.certificate_authority_data.is_some();
     cluster.certificate_authority.as_ref().filter(|_| !inline).map(PathBuf::from)
 }
 
 /// True if a server without a scheme means TLS, by the rule of client-go.
-fn asks_for_tls(file: &Kubeconfig) -> bool {
-    current(file).is_some_and(|it| {
+fn needs_tls(file: &Kubeconfig) -> bool {
+    current_cluster(file).is_some_and(|it| {
         it.certificate_authority.is_some()
             || it.certificate_authority_data.is_some()
             || it.insecure_skip_tls_verify == Some(true)
@@ -148,7 +148,7 @@ fn asks_for_tls(file: &Kubeconfig) -> bool {
 }
 
 /// Parses an address as users write it: `host`, `host:port` or a URL.
-fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
+fn parse_server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
     let refused = |reason: String| ConfigError::Master { server: redacted(master), reason };
     let complete = if master.contains("://") { master.to_owned() } else { format!("{scheme}://{master}") };
     let uri: Uri = complete.parse().map_err(|err: http::uri::InvalidUri| refused(err.to_string()))?;
@@ -162,9 +162,9 @@ fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
 /// a slash. From a text that is not an address, everything up to its last `@` is removed.
 #[must_use]
 pub fn redacted(address: &str) -> String {
-    let letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '+' | '-' | '.');
+    let is_scheme_letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '+' | '-' | '.');
     let (scheme, rest) = match address.split_once("://") {
-        Some((scheme, rest)) if scheme.chars().all(letter) => (&address[..scheme.len() + 3], rest),
+        Some((scheme, rest)) if scheme.chars().all(is_scheme_letter) => (&address[..scheme.len() + 3], rest),
         _ => ("", address),
     };
     rest.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, open)| format!("{scheme}CLASSIFIED@{open}"))
@@ -193,9 +193,9 @@ impl ProxyVariables {
 
     fn proxy_for(&self, server: &Uri) -> Option<Uri> {
         let host = server.host()?.trim_matches(['[', ']']);
-        let ourselves = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
+        let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
         let proxy = if server.scheme_str() == Some("https") { &self.https } else { &self.http };
-        if ourselves || proxy.is_empty() {
+        if is_loopback || proxy.is_empty() {
             return None;
         }
         let proxy = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
@@ -217,7 +217,7 @@ clusters: [{name: c, cluster: {server: 'https://10.0.0.1:6443/prefix', certifica
 users: [{name: u, user: {tokenFile: token}}]
 ";
 
-    fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
+    fn write_kubeconfig(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, text).unwrap();
@@ -237,8 +237,8 @@ users: [{name: u, user: {tokenFile: token}}]
     }
 
     #[test]
-    fn relative_paths_are_the_files_own() {
-        let (folder, path) = written(KUBECONFIG);
+    fn relative_paths_are_relative_to_the_file() {
+        let (folder, path) = write_kubeconfig(KUBECONFIG);
         let config = load(Some(&path), None).unwrap();
         assert_eq!(config.cluster_url, "https://10.0.0.1:6443/prefix");
         assert_eq!(config.root_cert_file.as_deref(), Some(&*folder.path().join("ca.crt")));
@@ -247,8 +247,8 @@ users: [{name: u, user: {tokenFile: token}}]
     }
 
     #[test]
-    fn a_server_on_the_command_line_wins_and_keeps_the_rest() {
-        let (_folder, path) = written(KUBECONFIG);
+    fn server_of_the_flag_replaces_only_that_of_the_kubeconfig() {
+        let (_folder, path) = write_kubeconfig(KUBECONFIG);
         let config = load(Some(&path), Some("example:7443")).unwrap();
         assert_eq!(config.cluster_url, "https://example:7443/", "TLS, because the cluster has an authority");
         assert!(config.root_cert.is_some());
@@ -258,7 +258,7 @@ users: [{name: u, user: {tokenFile: token}}]
 
     #[test]
     fn errors_name_the_flag_and_the_file() {
-        let (folder, path) = written("clusters: {");
+        let (folder, path) = write_kubeconfig("clusters: {");
         let cases = [
             (load(Some(&folder.path().join("gone")), None), "gone"),
             (load(Some(&path), None), "--kubeconfig"),
@@ -272,7 +272,7 @@ users: [{name: u, user: {tokenFile: token}}]
     }
 
     #[test]
-    fn passwords_in_addresses_are_in_no_error() {
+    fn errors_contain_no_password_of_an_address() {
         for (address, shown) in [
             ("https://host:6443", "https://host:6443"),
             ("host:6443", "host:6443"),
@@ -292,7 +292,7 @@ users: [{name: u, user: {tokenFile: token}}]
     }
 
     #[test]
-    fn the_environments_proxy_is_used_as_go_uses_it() {
+    fn proxy_of_the_environment_is_used_as_in_go() {
         let environment = |no: &str| ProxyVariables {
             https: "http://user:pass@proxy:3128".to_owned(),
             http: String::new(),
@@ -301,10 +301,10 @@ users: [{name: u, user: {tokenFile: token}}]
         let cases = [
             ("a server is reached through it", "https://10.0.0.1:6443", "", true),
             ("NO_PROXY names the server", "https://10.0.0.1:6443", "10.0.0.0/8", false),
-            ("NO_PROXY names somebody else", "https://10.0.0.1:6443", "example.com", true),
-            ("plain http has a variable of its own", "http://10.0.0.1:8080", "", false),
-            ("ourselves never", "https://127.0.0.1:6443", "", false),
-            ("ourselves by name", "https://localhost:6443", "", false),
+            ("NO_PROXY names another host", "https://10.0.0.1:6443", "example.com", true),
+            ("plain http has its own variable", "http://10.0.0.1:8080", "", false),
+            ("a loopback address has no proxy", "https://127.0.0.1:6443", "", false),
+            ("localhost has no proxy", "https://localhost:6443", "", false),
         ];
         for (name, server, no, proxied) in cases {
             let proxy = environment(no).proxy_for(&server.parse().unwrap());
@@ -313,7 +313,7 @@ users: [{name: u, user: {tokenFile: token}}]
     }
 
     #[test]
-    fn a_broken_pod_is_not_taken_for_none() {
+    fn broken_configuration_of_a_pod_is_not_taken_for_no_pod() {
         let missing = InClusterError::NoPod("KUBERNETES_SERVICE_HOST");
         let broken =
             InClusterError::Token { path: PathBuf::from("token"), source: std::io::ErrorKind::NotFound.into() };

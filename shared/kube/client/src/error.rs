@@ -3,7 +3,7 @@ use std::time::Duration;
 use api::Status;
 
 /// A longer `Retry-After` is reduced to this, so that a wrong value does not stop a client for hours.
-pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// A request without success, divided by what the caller does next. The [`Status`] is boxed, because most results have
 /// none.
@@ -70,7 +70,7 @@ impl ApiError {
     /// Classifies the response of a write that did not succeed.
     #[must_use]
     pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
-        let after = come_later(&status, retry_after);
+        let after = retry_delay(&status, retry_after);
         let status = Box::new(status);
         match status.code {
             404 => Self::NotFound(status),
@@ -87,7 +87,7 @@ impl ApiError {
     /// The same for a read, which cannot have changed anything. So a 503 with `Retry-After` is [`ApiError::Busy`].
     #[must_use]
     pub fn from_read(status: Status, retry_after: Option<Duration>) -> Self {
-        match come_later(&status, retry_after) {
+        match retry_delay(&status, retry_after) {
             after @ Some(_) if status.code == 503 => Self::Busy { after, status: Box::new(status) },
             _ => Self::from_status(status, retry_after),
         }
@@ -144,12 +144,12 @@ impl ApiError {
 }
 
 /// The time until the next attempt: from the header, otherwise from the body.
-fn come_later(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
+fn retry_delay(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
     let wait = retry_after.or_else(|| {
         let secs = status.details.retry_after_seconds;
         (secs > 0).then(|| Duration::from_secs(secs.into()))
     });
-    wait.map(|it| it.min(LONGEST_RETRY_AFTER))
+    wait.map(|it| it.min(MAX_RETRY_AFTER))
 }
 
 /// An error with its causes. The message of hyper alone ("error sending request") contains none.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_cut_by_what_a_caller_does_next() {
+    fn responses_are_classified_by_what_the_caller_does_next() {
         let status = |code, reason: &str| Status { code, reason: reason.to_owned(), ..Status::default() };
         let of = |code, reason: &str, after: Option<u64>| {
             ApiError::from_status(status(code, reason), after.map(Duration::from_secs))
@@ -187,7 +187,7 @@ mod tests {
         assert!(matches!(of(403, "Forbidden", None), ApiError::Refused(_)));
         assert!(matches!(of(405, "MethodNotAllowed", None), ApiError::Refused(_)));
         assert!(matches!(of(429, "", None), ApiError::Busy { after: None, .. }));
-        assert!(matches!(of(503, "", Some(1)), ApiError::Unknown { .. }), "a write may have happened all the same");
+        assert!(matches!(of(503, "", Some(1)), ApiError::Unknown { .. }), "a write may have happened");
         assert!(matches!(of(503, "", None), ApiError::Unknown { .. }));
         assert!(matches!(read(503, Some(1)), ApiError::Busy { after: Some(_), .. }));
         assert!(matches!(read(503, None), ApiError::Unknown { .. }));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_404_that_names_the_object_says_that_it_is_not_there() {
+    fn only_a_404_that_names_the_object_proves_its_absence() {
         let of = |code, body: &str| {
             let status: Status = serde_json::from_str(body).unwrap();
             ApiError::from_status(Status { code, ..status }, None)
@@ -208,7 +208,7 @@ mod tests {
         assert!(of(404, named).is_absence_of("a") && !of(404, named).is_absence_of("b"));
         assert!(!of(409, named).is_absence_of("a"));
         assert!(!of(404, r#"{"reason":"NotFound","details":{}}"#).is_absence_of("a"), "its kind is not served");
-        assert!(!of(404, "{}").is_absence_of("a"), "somebody in between");
+        assert!(!of(404, "{}").is_absence_of("a"), "the response of a proxy");
         assert!(!ApiError::unknown("a").is_absence_of("a"));
     }
 }

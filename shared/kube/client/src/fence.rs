@@ -4,7 +4,7 @@ use clock::{BootInstant, Clock};
 use parking_lot::Mutex;
 
 /// No write starts when less than this remains of the term, because its bytes need time to be sent.
-const LEAST_REST: Duration = Duration::from_millis(300);
+const MIN_REMAINING: Duration = Duration::from_millis(300);
 
 /// The margin between the end of a server-side timeout and the end of the lease.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const LEASE_MARGIN: Duration = Duration::from_secs(1);
 const DELAY: Duration = Duration::from_millis(500);
 
 /// The shortest server-side timeout. Its parameter has whole seconds, and 0 means the server's default.
-pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The period in which this process may write. Controllers and their recorders share it.
 ///
@@ -49,13 +49,13 @@ impl TermLimits {
     /// How long after a renewal was sent the creates of its leader may still be stored. The server may store them after
     /// the end of the term, see [`Term::server_timeout`].
     ///
-    /// This does not apply to a create that was sent while timeouts are paused, see `CreateHints`. Such a create ends
-    /// with the server's own limit, one minute by default.
+    /// This does not apply to a create that was sent while timeouts are paused, see `CreateTimeouts`. Such a create
+    /// ends with the server's own limit, one minute by default.
     #[must_use]
     pub fn last_write(&self) -> Duration {
         // The last create may be sent until the end of the term, and its timeout is at least one second.
-        let of_the_last_one = self.renew_deadline + LEAST_TIMEOUT;
-        self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_one) + DELAY
+        let of_the_last_create = self.renew_deadline + MIN_TIMEOUT;
+        self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_create) + DELAY
     }
 }
 
@@ -76,7 +76,7 @@ impl Term {
 
     /// Begins or extends the term after a write of the Lease that was sent at `sent` has succeeded. Returns false and
     /// changes nothing if the term is over, or if it lapsed before the response arrived.
-    pub fn renewed(&self, sent: BootInstant, limits: TermLimits) -> bool {
+    pub fn extend(&self, sent: BootInstant, limits: TermLimits) -> bool {
         let now = self.0.clock.boot();
         let mut phase = self.0.phase.lock();
         let lapsed = match *phase {
@@ -99,7 +99,7 @@ impl Term {
 
     /// The time that remains: zero before the beginning and after the end, `None` for a term without end.
     #[must_use]
-    pub fn rest(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Duration> {
         match *self.0.phase.lock() {
             Phase::Endless => None,
             Phase::NotBegun | Phase::Over => Some(Duration::ZERO),
@@ -112,13 +112,13 @@ impl Term {
     /// True while a write that has started may still be sent.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.rest().is_none_or(|rest| !rest.is_zero())
+        self.remaining().is_none_or(|remaining| !remaining.is_zero())
     }
 
     /// True while a write may start.
     #[must_use]
     pub fn may_start_write(&self) -> bool {
-        self.rest().is_none_or(|rest| rest >= LEAST_REST)
+        self.remaining().is_none_or(|remaining| remaining >= MIN_REMAINING)
     }
 
     /// The server-side timeout of a create: what remains of the *lease* minus one second, so that the server gives up
@@ -161,7 +161,7 @@ mod tests {
     async fn nothing_is_written_before_the_term_begins_or_in_its_last_300_ms() {
         let (clock, term) = term();
         assert!(!term.may_start_write() && !term.is_valid());
-        assert!(term.renewed(clock.boot(), LIMITS));
+        assert!(term.extend(clock.boot(), LIMITS));
         assert!(term.may_start_write());
         tokio::time::advance(Duration::from_millis(9_701)).await;
         assert!(term.is_valid() && !term.may_start_write());
@@ -170,20 +170,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_counts_from_the_sending_of_a_renewal_not_from_its_answer() {
+    async fn term_counts_from_when_the_renewal_was_sent() {
         let (clock, term) = term();
         let sent = clock.boot();
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(term.renewed(sent, LIMITS));
-        assert_eq!(term.rest(), Some(Duration::from_secs(6)));
+        assert!(term.extend(sent, LIMITS));
+        assert_eq!(term.remaining(), Some(Duration::from_secs(6)));
         assert_eq!(term.server_timeout(), Some(Duration::from_secs(10)));
     }
 
     #[test]
-    fn the_last_write_is_that_of_the_lease_or_that_of_the_last_bytes_and_half_a_second_more() {
+    fn last_write_is_bounded_by_the_lease_and_by_the_last_bytes() {
         let cases = [
             ("the defaults: a second before the lease ends", 10_000, 15_000, 14_500),
-            ("the last bytes leave late in the lease", 10_000, 11_000, 11_500),
+            ("the last bytes are sent late in the lease", 10_000, 11_000, 11_500),
             ("both end together", 10_000, 12_000, 11_500),
             ("a lease shorter than its margin", 400, 500, 1_900),
         ];
@@ -202,9 +202,9 @@ mod tests {
             let limits = TermLimits { renew_deadline, lease_duration };
             let (clock, term) = term();
             let sent = clock.boot();
-            assert!(term.renewed(sent, limits));
+            assert!(term.extend(sent, limits));
             while term.may_start_write() {
-                let timeout = term.server_timeout().unwrap().max(LEAST_TIMEOUT);
+                let timeout = term.server_timeout().unwrap().max(MIN_TIMEOUT);
                 let arrives = clock.boot() + Duration::from_millis(500);
                 let stored = (arrives + timeout).saturating_since(sent);
                 assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");
@@ -212,7 +212,7 @@ mod tests {
             }
             // A create that was allowed just now may be sent until the end of the term.
             while term.is_valid() {
-                let stored = (clock.boot() + LEAST_TIMEOUT).saturating_since(sent);
+                let stored = (clock.boot() + MIN_TIMEOUT).saturating_since(sent);
                 assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");
                 tokio::time::advance(Duration::from_millis(50)).await;
             }
@@ -220,19 +220,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lapsed_term_never_comes_back() {
+    async fn lapsed_term_is_never_valid_again() {
         let (clock, term) = term();
-        assert!(term.renewed(clock.boot(), LIMITS));
+        assert!(term.extend(clock.boot(), LIMITS));
         clock.suspend(Duration::from_secs(20));
         assert!(!term.is_valid());
-        assert!(!term.renewed(clock.boot(), LIMITS), "a late answer revives nothing");
+        assert!(!term.extend(clock.boot(), LIMITS), "a late response does not extend a lapsed term");
         assert!(!term.may_start_write());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endless_term_has_no_limits_until_it_is_ended() {
+    async fn endless_term_has_no_limits_until_it_is_ended() {
         let term = Term::endless(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
-        assert!(term.may_start_write() && term.server_timeout().is_none() && term.rest().is_none());
+        assert!(term.may_start_write() && term.server_timeout().is_none() && term.remaining().is_none());
         term.end();
         assert!(!term.may_start_write() && !term.is_valid());
     }

@@ -15,19 +15,19 @@ use crate::ConfigError;
 /// # Errors
 /// The error names the file and the field. An error contains no value, because that may be secret.
 pub(crate) fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|err| wrong(path, format!("cannot be read: {err}")))?;
+    let bytes = std::fs::read(path).map_err(|err| invalid(path, format!("cannot be read: {err}")))?;
     // Without this check kube would read beyond the end of the bytes.
     if matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) && bytes.len() % 2 == 1 {
-        return Err(wrong(path, "is UTF-16 that was cut off".to_owned()));
+        return Err(invalid(path, "is truncated UTF-16".to_owned()));
     }
-    let mut file = Kubeconfig::read_from(path).map_err(|err| refused(path, err))?;
-    unset_what_is_empty(&mut file, path.parent().unwrap_or(Path::new("")));
+    let mut file = Kubeconfig::read_from(path).map_err(|err| error_of(path, err))?;
+    unset_empty_values(&mut file, path.parent().unwrap_or(Path::new("")));
     Ok(file)
 }
 
 /// Makes empty values unset, as client-go does. Paths are already absolute here, so an empty path is the folder of the
 /// file.
-fn unset_what_is_empty(file: &mut Kubeconfig, folder: &Path) {
+fn unset_empty_values(file: &mut Kubeconfig, folder: &Path) {
     let no_text = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty()));
     let no_path = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty() || Path::new(it) == folder));
     let no_secret = |it: &mut Option<SecretString>| drop(it.take_if(|it| it.expose_secret().is_empty()));
@@ -49,7 +49,7 @@ fn unset_what_is_empty(file: &mut Kubeconfig, folder: &Path) {
     }
 }
 
-fn wrong(path: &Path, reason: String) -> ConfigError {
+fn invalid(path: &Path, reason: String) -> ConfigError {
     ConfigError::Kubeconfig { path: path.to_owned(), reason }
 }
 
@@ -58,27 +58,27 @@ fn wrong(path: &Path, reason: String) -> ConfigError {
 /// # Errors
 /// The error names the file and the field.
 pub(crate) fn resolve(path: &Path, file: Kubeconfig) -> Result<kube::Config, ConfigError> {
-    kube::Config::try_from(file).map_err(|err| refused(path, err))
+    kube::Config::try_from(file).map_err(|err| error_of(path, err))
 }
 
-fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
+fn error_of(path: &Path, err: KubeconfigError) -> ConfigError {
     let reason = match &err {
         KubeconfigError::ReadConfig(err, _) => format!("cannot be read: {err}"),
         KubeconfigError::Parse(err) => {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            let place = match err.location() {
+            let position = match err.location() {
                 Some(at) => format!("line {}, column {}", at.line(), at.column()),
                 None => "somewhere in it".to_owned(),
             };
-            wrong_field(&text, err).unwrap_or_else(|| format!("is no kubeconfig in YAML: {place}"))
+            wrong_field(&text, err).unwrap_or_else(|| format!("is no kubeconfig in YAML: {position}"))
         }
         // A name that does not exist may be a secret value on the wrong line, so it is not shown.
         KubeconfigError::LoadContext(_) | KubeconfigError::LoadClusterOfContext(_) => {
-            format!("{}: names what is not in the file", field(&err))
+            format!("{}: refers to an entry that is not in the file", field(&err))
         }
         other => format!("{}: {other}", field(other)),
     };
-    wrong(path, reason)
+    invalid(path, reason)
 }
 
 /// The field that an error of kube is about.
@@ -151,10 +151,10 @@ const NAMES: &[&str] = &[
 fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     let words = err.without_snippet().to_string();
     let is_missing = words.starts_with("missing field");
-    let documents: Vec<Spanned<Node>> = serde_saphyr::from_multiple(text).ok()?;
-    let at = place(err.location()?);
+    let documents: Vec<Spanned<YamlNode>> = serde_saphyr::from_multiple(text).ok()?;
+    let at = position(err.location()?);
     let mut path = String::new();
-    let document = documents.iter().rev().find(|it| place(it.referenced) <= at)?;
+    let document = documents.iter().rev().find(|it| position(it.referenced) <= at)?;
     document.value.path_to(at, is_missing, &mut path);
     if path.is_empty() {
         return None;
@@ -169,7 +169,7 @@ fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     Some(format!("{path}: {wrong}"))
 }
 
-fn place(at: Location) -> (u64, u64) {
+fn position(at: Location) -> (u64, u64) {
     (at.line(), at.column())
 }
 
@@ -177,22 +177,22 @@ fn place(at: Location) -> (u64, u64) {
 ///
 /// serde_path_to_error is not used: for all fields of a kubeconfig it took four hundred kilobytes of an idle manager's
 /// memory.
-enum Node {
+enum YamlNode {
     Leaf,
-    List(Vec<Spanned<Node>>),
-    Map(Vec<(Spanned<String>, Node)>),
+    List(Vec<Spanned<YamlNode>>),
+    Map(Vec<(Spanned<String>, YamlNode)>),
 }
 
-impl Node {
+impl YamlNode {
     /// Appends the path of the last node that begins at or before the position, up to the first unknown name. A missing
     /// field belongs to the node that begins there, not to its first child.
     fn path_to(&self, at: (u64, u64), is_missing: bool, path: &mut String) {
         let has_begun =
-            |key: &Spanned<String>| place(key.referenced) < at || !is_missing && place(key.referenced) == at;
+            |key: &Spanned<String>| position(key.referenced) < at || !is_missing && position(key.referenced) == at;
         match self {
             Self::Leaf => {}
             Self::List(items) => {
-                if let Some((number, item)) = items.iter().enumerate().rfind(|(_, it)| place(it.referenced) <= at) {
+                if let Some((number, item)) = items.iter().enumerate().rfind(|(_, it)| position(it.referenced) <= at) {
                     path.push_str(&format!("[{number}]"));
                     item.value.path_to(at, is_missing, path);
                 }
@@ -200,7 +200,7 @@ impl Node {
             Self::Map(entries) => {
                 // Entries from a merge or an alias have the positions of another mapping, so they are left out.
                 let own = entries.iter().filter(|(key, _)| key.referenced == key.defined && has_begun(key));
-                let last = own.max_by_key(|(key, _)| place(key.referenced));
+                let last = own.max_by_key(|(key, _)| position(key.referenced));
                 if let Some((key, value)) = last.filter(|(key, _)| NAMES.contains(&key.value.as_str())) {
                     path.push_str(if path.is_empty() { "" } else { "." });
                     path.push_str(&key.value);
@@ -211,79 +211,79 @@ impl Node {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Nodes)
+        from.deserialize_any(YamlNodeVisitor)
     }
 }
 
-struct Nodes;
+struct YamlNodeVisitor;
 
-impl<'de> Visitor<'de> for Nodes {
-    type Value = Node;
+impl<'de> Visitor<'de> for YamlNodeVisitor {
+    type Value = YamlNode;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("anything")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<YamlNode, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = from.next_entry()? {
             entries.push(entry);
         }
-        Ok(Node::Map(entries))
+        Ok(YamlNode::Map(entries))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<YamlNode, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = from.next_element()? {
             items.push(item);
         }
-        Ok(Node::List(items))
+        Ok(YamlNode::List(items))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<YamlNode, D::Error> {
         from.deserialize_any(self)
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_none<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_bool<E>(self, _: bool) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_i64<E>(self, _: i64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_i128<E>(self, _: i128) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_i128<E>(self, _: i128) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_u64<E>(self, _: u64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_u128<E>(self, _: u128) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_u128<E>(self, _: u128) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_f64<E>(self, _: f64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_str<E>(self, _: &str) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 
-    fn visit_bytes<E>(self, _: &[u8]) -> Result<Node, E> {
-        Ok(Node::Leaf)
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<YamlNode, E> {
+        Ok(YamlNode::Leaf)
     }
 }
 
@@ -294,7 +294,7 @@ mod tests {
     use crate::load;
 
     /// A kubeconfig with all fields. Its secrets are searched for in the error messages.
-    const WHOLE: &str = r#"apiVersion: v1
+    const COMPLETE: &str = r#"apiVersion: v1
 kind: Config
 current-context: here
 clusters:
@@ -338,7 +338,7 @@ users:
 "#;
 
     /// The values that replace a line.
-    const ODD: &[&str] = &[
+    const REPLACEMENTS: &[&str] = &[
         "",
         "~",
         "[]",
@@ -382,16 +382,16 @@ users:
         "{a: &x [*x]}",
     ];
 
-    fn spoil(rng: &mut fastrand::Rng, text: &mut String) {
+    fn corrupt(rng: &mut fastrand::Rng, text: &mut String) {
         let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
         let line = rng.usize(..lines.len());
         match rng.u8(..9) {
             0 => drop(lines.remove(line)),
             1 => lines.insert(line, lines[rng.usize(..lines.len())].clone()),
-            2 => lines[line] = ODD[rng.usize(..ODD.len())].to_owned(),
+            2 => lines[line] = REPLACEMENTS[rng.usize(..REPLACEMENTS.len())].to_owned(),
             3 | 4 => {
                 let key = lines[line].split_inclusive(':').next().unwrap_or_default().to_owned();
-                lines[line] = format!("{key} {}", ODD[rng.usize(..ODD.len())]);
+                lines[line] = format!("{key} {}", REPLACEMENTS[rng.usize(..REPLACEMENTS.len())]);
             }
             5 => lines.truncate(line),
             6 => lines[line].insert_str(0, &" ".repeat(rng.usize(1..5))),
@@ -423,28 +423,28 @@ users:
 
     /// `KUBECONFIG_CASES=1000000` runs it for many hours.
     #[test]
-    fn a_spoiled_kubeconfig_is_an_error_that_names_the_file_and_shows_no_secret() {
+    fn corrupt_kubeconfig_is_an_error_that_names_the_file_and_contains_no_secret() {
         let cases = std::env::var("KUBECONFIG_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000);
         let (_folder, path) = folder();
         let file = path.display().to_string();
         let (mut loaded, mut refused) = (0, 0);
         for seed in 0..cases {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let mut text = WHOLE.to_owned();
+            let mut text = COMPLETE.to_owned();
             if rng.bool() {
                 text = text.replace("current-context: here", "current-context: there");
             }
             for _ in 0..rng.usize(1..5) {
-                spoil(&mut rng, &mut text);
+                corrupt(&mut rng, &mut text);
             }
             fs::write(&path, &text).unwrap();
             match load(Some(&path), None) {
                 Ok(_) => loaded += 1,
                 Err(err) => {
                     refused += 1;
-                    let said = err.to_string();
-                    assert!(said.contains(&file) && said.contains(": "), "seed {seed}: {said}");
-                    assert!(!said.contains("CANARY"), "seed {seed}: {said}");
+                    let message = err.to_string();
+                    assert!(message.contains(&file) && message.contains(": "), "seed {seed}: {message}");
+                    assert!(!message.contains("CANARY"), "seed {seed}: {message}");
                 }
             }
         }
@@ -452,32 +452,32 @@ users:
     }
 
     #[test]
-    fn what_is_empty_is_not_set() {
+    fn empty_values_count_as_unset() {
         let (folder, path) = folder();
-        let empty = WHOLE
+        let empty = COMPLETE
             .replace("client-certificate-data: Q0FOQVJZ", "client-certificate-data: ''\n    client-certificate: ''")
             .replace("client-key-data: CANARYKEY", "client-key-data: ''\n    client-key: ''\n    tokenFile: ''")
             .replace("    server: https", "    certificate-authority-data: ''\n    server: https");
         fs::write(&path, &empty).unwrap();
         let config = load(Some(&path), None).unwrap();
-        let who = config.auth_info;
-        assert!(who.client_certificate.is_none() && who.client_certificate_data.is_none());
-        assert!(who.client_key.is_none() && who.client_key_data.is_none() && who.token_file.is_none());
-        assert!(who.token.is_some() && config.root_cert.is_some_and(|it| it.len() == 1));
+        let user = config.auth_info;
+        assert!(user.client_certificate.is_none() && user.client_certificate_data.is_none());
+        assert!(user.client_key.is_none() && user.client_key_data.is_none() && user.token_file.is_none());
+        assert!(user.token.is_some() && config.root_cert.is_some_and(|it| it.len() == 1));
         assert_eq!(config.root_cert_file, Some(folder.path().join("ca.crt")));
     }
 
     #[test]
-    fn utf_16_that_was_cut_off_is_an_error() {
+    fn truncated_utf_16_is_an_error() {
         let (_folder, path) = folder();
         for bytes in [&[0xff, 0xfe, 0x61][..], &[0xfe, 0xff, 0x00, 0x61, 0x00]] {
             fs::write(&path, bytes).unwrap();
-            assert!(load(Some(&path), None).unwrap_err().to_string().contains("cut off"));
+            assert!(load(Some(&path), None).unwrap_err().to_string().contains("truncated"));
         }
     }
 
     #[test]
-    fn errors_name_the_field_and_repeat_no_value() {
+    fn errors_name_the_field_and_contain_no_value() {
         let (_folder, path) = folder();
         for (from, to, words) in [
             ("token: CANARY-TOKEN", "token: {a: CANARY}", "users[0].user.token: "),
@@ -499,11 +499,11 @@ users:
             ("certificate-authority: ca.crt", "certificate-authority: gone.crt", "cluster.certificate-authority: "),
             ("token: CANARY-TOKEN", "token: [CANARY", "line "),
         ] {
-            assert!(WHOLE.contains(from), "{from}");
-            fs::write(&path, WHOLE.replacen(from, to, 1)).unwrap();
-            let said = load(Some(&path), None).unwrap_err().to_string();
-            assert!(said.contains(words) && said.contains("--kubeconfig"), "{words} in {said}");
-            assert!(!said.contains("CANARY"), "{said}");
+            assert!(COMPLETE.contains(from), "{from}");
+            fs::write(&path, COMPLETE.replacen(from, to, 1)).unwrap();
+            let message = load(Some(&path), None).unwrap_err().to_string();
+            assert!(message.contains(words) && message.contains("--kubeconfig"), "{words} in {message}");
+            assert!(!message.contains("CANARY"), "{message}");
         }
     }
 }

@@ -22,20 +22,20 @@ mod fence;
 mod in_cluster;
 mod kubeconfig;
 mod layers;
-mod ledger;
+mod recent_writes;
 mod pools;
 mod watch;
 
 pub use accounts::{ACCOUNT_NAMESPACE, Account, Accounts, account_user};
 pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
-pub use certificate::certified;
+pub use certificate::certified_key;
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
 pub use config::{ConfigError, load, redacted};
 pub use error::{ApiError, NotSent};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
-pub use ledger::{Ledger, Writes};
+pub use recent_writes::{RecentWrites, Writes};
 pub use pools::{PoolOptions, Unreachable};
 pub use watch::{Lines, LinesError, Token, Watcher};
 

@@ -6,12 +6,12 @@ use http_body::Body as _;
 
 use crate::{
     ApiError, Body, Incoming, Stack, api_client,
-    layers::{Free, Layers, Within},
-    pools::Retire,
+    layers::{NoRateLimit, Layers, ResponseTimeout},
+    pools::RetireHandle,
 };
 
 /// The limit of client-go's stream decoder. A line without an end would otherwise fill the memory.
-const LONGEST_LINE: usize = 16 << 20;
+const MAX_LINE: usize = 16 << 20;
 
 /// The client of a reflector. It has no retry layer, so that the reflector gets every response.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Watcher {
     pub(crate) lists: Stack,
     pub(crate) watches: Stack,
     /// The source of rate limiter tokens.
-    pub(crate) budget: Layers,
+    pub(crate) rate_limiter: Layers,
     pub(crate) urgent: bool,
 }
 
@@ -39,7 +39,7 @@ impl Watcher {
     /// `NotSent` when the manager stops.
     pub async fn token(&self, path: &str) -> Result<Token, ApiError> {
         if !self.urgent {
-            self.budget.token(&Method::GET, &path).await?;
+            self.rate_limiter.wait_for_token(&Method::GET, &path).await?;
         }
         Ok(Token(self.clone()))
     }
@@ -79,16 +79,16 @@ impl Token {
     pub async fn watch(self, path: &str, accept: &str, within: Option<Duration>) -> Result<Lines, ApiError> {
         let mut request = Self::request(path, accept)?;
         if let Some(within) = within {
-            request.extensions_mut().insert(Within(within));
+            request.extensions_mut().insert(ResponseTimeout(within));
         }
-        let answer = api_client::send(&self.0.watches, request).await?;
-        let connection = answer.extensions().get::<Retire>().cloned();
-        Ok(Lines::new(answer.into_body(), connection))
+        let response = api_client::send(&self.0.watches, request).await?;
+        let connection = response.extensions().get::<RetireHandle>().cloned();
+        Ok(Lines::new(response.into_body(), connection))
     }
 
     fn request(path: &str, accept: &str) -> Result<Request<Body>, ApiError> {
         let mut request = api_client::request(Method::GET, path, accept, None)?;
-        request.extensions_mut().insert(Free);
+        request.extensions_mut().insert(NoRateLimit);
         Ok(request)
     }
 }
@@ -97,7 +97,7 @@ impl Token {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinesError {
     /// The connection or the stream has broken.
-    #[error("watch broke off: {0}")]
+    #[error("watch was interrupted: {0}")]
     Broken(String),
     /// A line is longer than 16 MiB. A new watch from the same version would return it again, so the reflector must
     /// relist.
@@ -108,9 +108,9 @@ pub enum LinesError {
 /// The frames of a watch, one JSON document per line.
 pub struct Lines {
     body: Incoming,
-    connection: Option<Retire>,
+    connection: Option<RetireHandle>,
     /// The beginning of an incomplete line, without a newline.
-    begun: BytesMut,
+    partial_line: BytesMut,
     /// The last received bytes that are not yet returned.
     chunk: Bytes,
     /// The end of the stream. An error is returned once, after the lines before it.
@@ -118,13 +118,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    fn new(body: Incoming, connection: Option<Retire>) -> Self {
-        Self { body, connection, begun: BytesMut::new(), chunk: Bytes::new(), end: None }
+    fn new(body: Incoming, connection: Option<RetireHandle>) -> Self {
+        Self { body, connection, partial_line: BytesMut::new(), chunk: Bytes::new(), end: None }
     }
 
     /// Retires the connection of this watch: if it is frozen, the next watch must not use it. Other streams on it
     /// continue.
-    pub fn condemn(&self) {
+    pub fn retire_connection(&self) {
         if let Some(connection) = &self.connection {
             connection.retire();
         }
@@ -149,7 +149,7 @@ impl Lines {
                     return Poll::Ready(Some(Ok(std::mem::take(&mut lines))));
                 }
                 if self.end.is_some() {
-                    return Poll::Ready(self.last(std::mem::take(&mut lines)));
+                    return Poll::Ready(self.take_rest(std::mem::take(&mut lines)));
                 }
                 match Pin::new(&mut self.body).poll_frame(cx) {
                     Poll::Pending if lines.is_empty() => return Poll::Pending,
@@ -170,7 +170,7 @@ impl Lines {
     }
 
     /// What remains after the end of the stream: the lines, then an error if there was one, then nothing.
-    fn last(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, LinesError>> {
+    fn take_rest(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, LinesError>> {
         if !lines.is_empty() {
             return Some(Ok(lines));
         }
@@ -184,21 +184,21 @@ impl Lines {
     fn take_line(&mut self) -> Option<Bytes> {
         while !self.chunk.is_empty() {
             let found = memchr::memchr(b'\n', &self.chunk);
-            if self.begun.len() + found.unwrap_or(self.chunk.len()) > LONGEST_LINE {
-                self.begun = BytesMut::new();
+            if self.partial_line.len() + found.unwrap_or(self.chunk.len()) > MAX_LINE {
+                self.partial_line = BytesMut::new();
                 self.end = Some(Err(LinesError::TooLong));
                 break;
             }
             let Some(end) = found else {
-                self.begun.extend_from_slice(&self.chunk);
+                self.partial_line.extend_from_slice(&self.chunk);
                 break;
             };
             let mut line = self.chunk.split_to(end + 1);
             line.truncate(end);
-            if !self.begun.is_empty() {
-                self.begun.extend_from_slice(&line);
+            if !self.partial_line.is_empty() {
+                self.partial_line.extend_from_slice(&line);
                 // Not `split`, which would keep the capacity for the next line.
-                line = std::mem::take(&mut self.begun).freeze();
+                line = std::mem::take(&mut self.partial_line).freeze();
             }
             if !line.is_empty() {
                 return Some(line);
@@ -226,18 +226,18 @@ mod tests {
         (sender, Lines::new(StreamBody::new(receiver).boxed_unsync(), None))
     }
 
-    fn say(sender: &Sender, text: &'static str) {
+    fn send_text(sender: &Sender, text: &'static str) {
         sender.unbounded_send(Ok(Frame::data(Bytes::from_static(text.as_bytes())))).unwrap();
     }
 
     #[tokio::test]
-    async fn lines_are_cut_wherever_chunks_end() {
+    async fn lines_do_not_depend_on_the_ends_of_chunks() {
         for cut in 0..=12 {
             let (sender, mut lines) = lines();
             let (head, tail) = "abc\n\ndef\nghi".split_at(cut);
-            say(&sender, head);
-            say(&sender, tail);
-            say(&sender, "\nrest without end");
+            send_text(&sender, head);
+            send_text(&sender, tail);
+            send_text(&sender, "\nrest without end");
             drop(sender);
             assert_eq!(lines.next_batch(2).await.unwrap().unwrap(), ["abc", "def"], "cut at {cut}");
             assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["ghi"], "cut at {cut}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_watch_keeps_nothing_of_the_frame_that_came_last() {
+    async fn silent_watch_frees_its_last_frame() {
         for text in ["one\n", "one\nbegun"] {
             let (sender, mut lines) = lines();
             let frame = Bytes::from(text.as_bytes().to_vec());
@@ -258,50 +258,50 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_watch_keeps_no_room_for_a_line_that_came_in_pieces() {
+    async fn silent_watch_frees_the_buffer_of_a_line_that_arrived_in_pieces() {
         let (sender, mut lines) = lines();
         for chunk in [&[b'x'; 100_000][..], b"end\n"] {
             sender.unbounded_send(Ok(Frame::data(Bytes::copy_from_slice(chunk)))).unwrap();
         }
         assert_eq!(lines.next_batch(9).await.unwrap().unwrap()[0].len(), 100_003);
         assert!(lines.next_batch(9).now_or_never().is_none());
-        assert_eq!(lines.begun.capacity(), 0);
+        assert_eq!(lines.partial_line.capacity(), 0);
     }
 
     #[tokio::test]
-    async fn a_line_that_came_in_one_piece_is_not_copied() {
+    async fn line_that_arrived_in_one_piece_is_not_copied() {
         let (sender, mut lines) = lines();
         let chunk = Bytes::from("one\ntwo\n");
-        let place = chunk.as_ptr();
+        let start = chunk.as_ptr();
         sender.unbounded_send(Ok(Frame::data(chunk))).unwrap();
         let batch = lines.next_batch(9).await.unwrap().unwrap();
-        assert_eq!(batch[0].as_ptr(), place);
-        assert_eq!(batch[1].as_ptr(), place.wrapping_add(4));
+        assert_eq!(batch[0].as_ptr(), start);
+        assert_eq!(batch[1].as_ptr(), start.wrapping_add(4));
     }
 
     #[tokio::test]
-    async fn dropping_a_wait_loses_nothing() {
+    async fn dropping_a_wait_loses_no_line() {
         let (sender, mut lines) = lines();
-        say(&sender, "beg");
+        send_text(&sender, "beg");
         assert!(lines.next_batch(9).now_or_never().is_none());
-        say(&sender, "un\n");
+        send_text(&sender, "un\n");
         assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["begun"]);
     }
 
     #[tokio::test]
     async fn line_beyond_the_limit_breaks_the_stream_after_the_lines_before_it() {
-        let whole = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; LONGEST_LINE]), Bytes::from_static(b"\n")];
-        let unended = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; LONGEST_LINE]), Bytes::from_static(b"x")];
-        let at_once = [b"one\n".to_vec(), vec![b'x'; LONGEST_LINE + 1], b"\nlater\n".to_vec()].concat();
+        let whole = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; MAX_LINE]), Bytes::from_static(b"\n")];
+        let unended = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; MAX_LINE]), Bytes::from_static(b"x")];
+        let at_once = [b"one\n".to_vec(), vec![b'x'; MAX_LINE + 1], b"\nlater\n".to_vec()].concat();
         for (chunks, breaks) in [(whole.to_vec(), false), (unended.to_vec(), true), (vec![at_once.into()], true)] {
             let (sender, mut lines) = lines();
             for chunk in chunks {
                 sender.unbounded_send(Ok(Frame::data(chunk))).unwrap();
             }
             assert_eq!(lines.next_batch(1).await.unwrap().unwrap(), ["one"]);
-            let second = lines.next_batch(9).now_or_never().expect("no wait for what is too long");
+            let second = lines.next_batch(9).now_or_never().expect("a line that is too long is not waited for");
             match second.unwrap() {
-                Ok(line) => assert!(!breaks && line[0].len() == LONGEST_LINE),
+                Ok(line) => assert!(!breaks && line[0].len() == MAX_LINE),
                 Err(err) => assert!(breaks && err == LinesError::TooLong, "{err}"),
             }
             if breaks {
@@ -311,9 +311,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_break_is_told_after_the_lines_before_it() {
+    async fn error_is_returned_after_the_lines_before_it() {
         let (sender, mut lines) = lines();
-        say(&sender, "whole\nhalf");
+        send_text(&sender, "whole\nhalf");
         sender.unbounded_send(Err("reset".into())).unwrap();
         drop(sender);
         assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["whole"]);

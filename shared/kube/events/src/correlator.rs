@@ -9,42 +9,42 @@ use k8s_openapi::{
 
 use crate::{
     lru::Lru,
-    naming::Names,
+    name_generator::NameGenerator,
     recorder::{Report, Type},
 };
 
 /// The maximum number of entries in each of the three tables.
-const REMEMBERED: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 /// From this number of different messages with the same reason, they are combined into one Event.
-const ALIKE: usize = 10;
+const COMBINE_FROM: usize = 10;
 /// After this time without an event of that reason, the messages are counted from the start.
-const SILENCE: Duration = Duration::from_secs(600);
-const COMBINED: &str = "(combined from similar events): ";
+const RESET_AFTER: Duration = Duration::from_secs(600);
+const COMBINED_PREFIX: &str = "(combined from similar events): ";
 /// The burst of Events for one object and type.
 const BURST: u32 = 25;
 /// After the burst, one more Event is allowed in this time.
 const REFILL: Duration = Duration::from_secs(300);
 
-/// The source of the events.
-pub(crate) struct Source {
+/// The component that reports the events, and its host.
+pub(crate) struct ReportingComponent {
     pub(crate) component: String,
     pub(crate) host: String,
 }
 
 /// Turns reports into Events: counts repeated ones, combines similar ones, and drops those above the limit.
 ///
-/// The source is not part of the keys, because a correlator has one source.
+/// The component is not part of the keys, because a correlator has one component.
 pub(crate) struct Correlator {
-    source: Source,
-    names: Names,
-    groups: Lru<Group, Similar>,
-    events: Lru<Identity, Seen>,
-    spam: Lru<Subject, Budget>,
+    component: ReportingComponent,
+    name_generator: NameGenerator,
+    groups: Lru<AggregateKey, Similar>,
+    events: Lru<EventKey, EventRecord>,
+    spam: Lru<SpamKey, TokenBucket>,
 }
 
 /// The object of an event and its type. This is the key of the spam filter.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Subject {
+struct SpamKey {
     kind: String,
     namespace: String,
     name: String,
@@ -55,44 +55,44 @@ struct Subject {
 
 /// The key of aggregation.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Group {
-    subject: Subject,
+struct AggregateKey {
+    spam_key: SpamKey,
     reason: String,
 }
 
 /// The key of counting. Each has one Event on the server.
 #[derive(PartialEq, Eq, Hash)]
-enum Identity {
-    Single { group: Group, field_path: String, message: String },
-    Combined(Group),
+enum EventKey {
+    Single { aggregate_key: AggregateKey, field_path: String, message: String },
+    Combined(AggregateKey),
 }
 
-/// The messages of a group that have separate Events.
+/// The messages of one aggregation key that have separate Events.
 struct Similar {
     last: Instant,
     messages: BTreeSet<String>,
 }
 
-struct Seen {
+struct EventRecord {
     name: String,
     first: Timestamp,
     count: i32,
 }
 
 /// A token bucket that refuses instead of waiting.
-struct Budget {
+struct TokenBucket {
     /// When the bucket is full again.
-    whole_at: Instant,
+    full_at: Instant,
 }
 
 impl Correlator {
-    pub(crate) fn new(source: Source, rng: Rng) -> Self {
+    pub(crate) fn new(component: ReportingComponent, rng: Rng) -> Self {
         Self {
-            source,
-            names: Names::new(rng),
-            groups: Lru::new(REMEMBERED),
-            events: Lru::new(REMEMBERED),
-            spam: Lru::new(REMEMBERED),
+            component,
+            name_generator: NameGenerator::new(rng),
+            groups: Lru::new(MAX_ENTRIES),
+            events: Lru::new(MAX_ENTRIES),
+            spam: Lru::new(MAX_ENTRIES),
         }
     }
 
@@ -100,25 +100,25 @@ impl Correlator {
     /// counted in the next Event of the same key.
     pub(crate) fn observe(&mut self, report: Report) -> Option<Event> {
         let Report { object, type_, reason, message, wall, at } = report;
-        let subject = Subject::new(&object, type_);
-        let group = Group { subject: subject.clone(), reason: reason.clone() };
-        let similar = self.groups.entry(group.clone(), || Similar { last: at, messages: BTreeSet::new() });
-        let (identity, message) = if similar.combines(&message, at) {
-            (Identity::Combined(group), format!("{COMBINED}{message}"))
+        let spam_key = SpamKey::new(&object, type_);
+        let aggregate_key = AggregateKey { spam_key: spam_key.clone(), reason: reason.clone() };
+        let similar = self.groups.entry(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
+        let (event_key, message) = if similar.record_message(&message, at) {
+            (EventKey::Combined(aggregate_key), format!("{COMBINED_PREFIX}{message}"))
         } else {
             let field_path = object.field_path.clone().unwrap_or_default();
-            (Identity::Single { group, field_path, message: message.clone() }, message)
+            (EventKey::Single { aggregate_key, field_path, message: message.clone() }, message)
         };
-        let seen =
-            self.events.entry(identity, || Seen { name: self.names.name(&subject.name, wall), first: wall, count: 0 });
-        seen.count = seen.count.saturating_add(1);
+        let record =
+            self.events.entry(event_key, || EventRecord { name: self.name_generator.next_name(&spam_key.name, wall), first: wall, count: 0 });
+        record.count = record.count.saturating_add(1);
         // The spam filter is last, so that dropped reports are counted.
-        let budget = self.spam.entry(subject, || Budget { whole_at: at });
-        budget.accepts(at).then(|| build(&self.source, seen, object, type_, reason, message, wall))
+        let bucket = self.spam.entry(spam_key, || TokenBucket { full_at: at });
+        bucket.try_take(at).then(|| build(&self.component, record, object, type_, reason, message, wall))
     }
 }
 
-impl Subject {
+impl SpamKey {
     fn new(object: &ObjectReference, type_: Type) -> Self {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self {
@@ -133,16 +133,16 @@ impl Subject {
 }
 
 impl Similar {
-    /// True for a message that uses the combined Event. The first nine messages of a group have separate Events.
-    fn combines(&mut self, message: &str, now: Instant) -> bool {
-        if now.saturating_duration_since(self.last) > SILENCE {
+    /// Records a message and returns true if it uses the combined Event. The first nine messages have separate Events.
+    fn record_message(&mut self, message: &str, now: Instant) -> bool {
+        if now.saturating_duration_since(self.last) > RESET_AFTER {
             self.messages.clear();
         }
         self.last = now;
         if self.messages.contains(message) {
             return false;
         }
-        if self.messages.len() + 1 >= ALIKE {
+        if self.messages.len() + 1 >= COMBINE_FROM {
             return true;
         }
         self.messages.insert(message.to_owned());
@@ -150,39 +150,39 @@ impl Similar {
     }
 }
 
-impl Budget {
-    fn accepts(&mut self, now: Instant) -> bool {
-        let whole_at = self.whole_at.max(now) + REFILL;
-        let accepted = whole_at.saturating_duration_since(now) <= REFILL * BURST;
-        if accepted {
-            self.whole_at = whole_at;
+impl TokenBucket {
+    fn try_take(&mut self, now: Instant) -> bool {
+        let full_at = self.full_at.max(now) + REFILL;
+        let is_allowed = full_at.saturating_duration_since(now) <= REFILL * BURST;
+        if is_allowed {
+            self.full_at = full_at;
         }
-        accepted
+        is_allowed
     }
 }
 
 fn build(
-    source: &Source,
-    seen: &Seen,
+    component: &ReportingComponent,
+    record: &EventRecord,
     object: ObjectReference,
     type_: Type,
     reason: String,
     message: String,
     now: Timestamp,
 ) -> Event {
-    let Source { component, host } = source;
+    let ReportingComponent { component, host } = component;
     // Events of cluster-scoped objects are in the namespace `default`.
     let namespace = object.namespace.clone().filter(|it| !it.is_empty()).unwrap_or_else(|| "default".to_owned());
     let host = (!host.is_empty()).then(|| host.clone());
     Event {
-        metadata: ObjectMeta { name: Some(seen.name.clone()), namespace: Some(namespace), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(record.name.clone()), namespace: Some(namespace), ..ObjectMeta::default() },
         involved_object: object,
         type_: Some(type_.as_str().to_owned()),
         reason: Some(reason),
         message: Some(message),
-        first_timestamp: Some(Time(seen.first)),
+        first_timestamp: Some(Time(record.first)),
         last_timestamp: Some(Time(now)),
-        count: Some(seen.count),
+        count: Some(record.count),
         source: Some(EventSource { component: Some(component.clone()), host: host.clone() }),
         reporting_component: Some(component.clone()),
         reporting_instance: host,

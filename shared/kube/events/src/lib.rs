@@ -1,14 +1,14 @@
 //! The event recorder: the reports of controllers about objects, as core/v1 Events.
 //!
 //! [`Recorder`] accepts a report without blocking: a bounded channel leads to a worker task. There the `correlator`
-//! counts repeated events, combines similar ones and drops those above the limit, the `outbox` contains the Events to
-//! write, one entry per Event, and decides about retries, and the `worker` drives both. Correlator and outbox do no
-//! I/O.
+//! counts repeated events, combines similar ones and drops those above the limit, the `write_queue` contains the Events
+//! to write, one entry per Event, and decides about retries, and the `worker` drives both. Correlator and write_queue
+//! do no I/O.
 
 mod correlator;
 mod lru;
-mod naming;
-mod outbox;
+mod name_generator;
+mod write_queue;
 mod recorder;
 mod worker;
 

@@ -8,19 +8,19 @@ use std::{
 pub(crate) struct Lru<K, V> {
     capacity: usize,
     /// A counter of uses.
-    now: u64,
+    uses: u64,
     entries: HashMap<Arc<K>, (u64, V)>,
     by_use: BTreeMap<u64, Arc<K>>,
 }
 
 impl<K: Eq + Hash, V> Lru<K, V> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity, now: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
+        Self { capacity, uses: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
     }
 
     /// The value of `key`, created if absent, and marked as used.
-    pub(crate) fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
-        self.now += 1;
+    pub(crate) fn entry(&mut self, key: K, create: impl FnOnce() -> V) -> &mut V {
+        self.uses += 1;
         let key = match self.entries.get_key_value(&key) {
             Some((key, (used, _))) => {
                 self.by_use.remove(used);
@@ -35,9 +35,9 @@ impl<K: Eq + Hash, V> Lru<K, V> {
                 Arc::new(key)
             }
         };
-        self.by_use.insert(self.now, key.clone());
-        let (used, value) = self.entries.entry(key).or_insert_with(|| (0, make()));
-        *used = self.now;
+        self.by_use.insert(self.uses, key.clone());
+        let (used, value) = self.entries.entry(key).or_insert_with(|| (0, create()));
+        *used = self.uses;
         value
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_forgets_what_was_not_used_for_longest() {
+    fn full_table_removes_the_least_recently_used_entry() {
         let mut lru = Lru::new(2);
         *lru.entry("a", || 0) = 1;
         *lru.entry("b", || 0) = 2;

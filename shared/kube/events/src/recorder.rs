@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::{
-    correlator::{Correlator, Source},
-    outbox::Outbox,
+    correlator::{Correlator, ReportingComponent},
+    write_queue::WriteQueue,
     worker::Worker,
 };
 
 /// The maximum number of reports that wait for the worker.
-const WAITING: usize = 1000;
+const CHANNEL_CAPACITY: usize = 1000;
 
 /// The dependencies of a recorder.
 pub struct Deps {
@@ -79,7 +79,7 @@ struct Inner {
     /// Stops the acceptance of reports. Events in the queue are still written.
     stop: CancellationToken,
     /// Stops the worker at once.
-    abandon: CancellationToken,
+    abort: CancellationToken,
     /// Cancelled when the worker has stopped.
     ended: CancellationToken,
 }
@@ -98,29 +98,29 @@ impl Recorder {
         let dropped = |cause| dropped.with_label_values(&[component.as_str(), cause]);
         let (full, spam) = (dropped("full"), dropped("spam"));
         let (failed, stopped) = (dropped("failed"), dropped("stopped"));
-        let (reports, inbox) = mpsc::channel(WAITING);
-        let (stop, abandon, ended) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (report_sender, reports) = mpsc::channel(CHANNEL_CAPACITY);
+        let (stop, abort, ended) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let span = tracing::info_span!("events", controller = component);
         let worker = Worker {
-            correlator: Correlator::new(Source { component, host }, rng.fork()),
-            outbox: Outbox::new(rng),
-            inbox,
+            correlator: Correlator::new(ReportingComponent { component, host }, rng.fork()),
+            write_queue: WriteQueue::new(rng),
+            reports,
             api,
             clock: clock.clone(),
             stop: stop.clone(),
-            abandon: abandon.clone(),
+            abort: abort.clone(),
             spam,
             failed,
             stopped,
         };
-        let ends = ended.clone().drop_guard();
+        let ended_guard = ended.clone().drop_guard();
         // If the scope has ended, the future and its guard are dropped at once, so that `flush` does not wait for ever.
         let work = async move {
-            let _ends = ends;
+            let _ended_guard = ended_guard;
             worker.run().await;
         };
         spawner.spawn("event recorder", work.instrument(span));
-        Self(Arc::new(Inner { clock, reports, full, stop, abandon, ended }))
+        Self(Arc::new(Inner { clock, reports: report_sender, full, stop, abort, ended }))
     }
 
     /// Reports an event of `object`. If too many reports are waiting, it is dropped and counted.
@@ -150,7 +150,7 @@ impl Recorder {
     pub async fn flush(&self, limit: Duration) {
         self.0.stop.cancel();
         if tokio::time::timeout(limit, self.0.ended.cancelled()).await.is_err() {
-            self.0.abandon.cancel();
+            self.0.abort.cancel();
         }
     }
 }

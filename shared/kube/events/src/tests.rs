@@ -17,7 +17,7 @@ use super::*;
 
 /// The reaction of the server to one request.
 #[derive(Debug, Clone)]
-enum Answer {
+enum ScriptedResponse {
     Stored,
     Refused(u16, Value),
     /// The connection breaks.
@@ -28,7 +28,7 @@ enum Answer {
 
 /// A request that the server received.
 #[derive(Debug, Clone)]
-struct Seen {
+struct ReceivedRequest {
     at: Duration,
     method: String,
     path: String,
@@ -41,23 +41,23 @@ struct Rig {
     clock: Clock,
     metrics: Metrics,
     recorder: Recorder,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     log: testing::Log,
 }
 
-/// A recorder and a server that responds by the script, and then always with `rest`.
-fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
-    let script: Arc<Mutex<VecDeque<Answer>>> = Arc::new(Mutex::new(script.into_iter().collect()));
+/// A recorder and a server that responds by the script, and then always with `fallback`.
+fn rig(script: impl IntoIterator<Item = ScriptedResponse>, fallback: ScriptedResponse) -> Rig {
+    let script: Arc<Mutex<VecDeque<ScriptedResponse>>> = Arc::new(Mutex::new(script.into_iter().collect()));
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
-    let (seen, start) = (Arc::new(Mutex::new(Vec::new())), clock.now());
+    let (requests, start) = (Arc::new(Mutex::new(Vec::new())), clock.now());
     let service = {
-        let (seen, clock) = (seen.clone(), clock.clone());
+        let (requests, clock) = (requests.clone(), clock.clone());
         tower::service_fn(move |request: Request<client::Body>| {
-            let (seen, at, script, rest) = (seen.clone(), clock.now() - start, script.clone(), rest.clone());
-            let answer = async move {
+            let (requests, at, script, fallback) = (requests.clone(), clock.now() - start, script.clone(), fallback.clone());
+            let response = async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                seen.lock().push(Seen {
+                requests.lock().push(ReceivedRequest {
                     at,
                     method: head.method.to_string(),
                     path: head.uri.path().to_owned(),
@@ -65,10 +65,10 @@ fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
                     body: serde_json::from_slice(&body)?,
                 });
                 let next = script.lock().pop_front();
-                respond(next.unwrap_or(rest)).await
+                respond(next.unwrap_or(fallback)).await
             };
-            let answer: Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>> = Box::pin(answer);
-            answer
+            let response: Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>> = Box::pin(response);
+            response
         })
     };
     let (scope, metrics) = (Scope::new(), Metrics::new());
@@ -89,15 +89,15 @@ fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
         component: "job-controller".to_owned(),
         host: "host-1".to_owned(),
     });
-    Rig { scope, clock, metrics, recorder, seen, log: testing::listen() }
+    Rig { scope, clock, metrics, recorder, requests, log: testing::listen() }
 }
 
-async fn respond(answer: Answer) -> Result<Response<Incoming>, BoxError> {
-    let (code, body) = match answer {
-        Answer::Stored => (201, json!({ "metadata": { "name": "a.1", "uid": "u", "resourceVersion": "7" } })),
-        Answer::Refused(code, status) => (code, status),
-        Answer::Broken => return Err("connection reset".into()),
-        Answer::Silence => std::future::pending().await,
+async fn respond(response: ScriptedResponse) -> Result<Response<Incoming>, BoxError> {
+    let (code, body) = match response {
+        ScriptedResponse::Stored => (201, json!({ "metadata": { "name": "a.1", "uid": "u", "resourceVersion": "7" } })),
+        ScriptedResponse::Refused(code, status) => (code, status),
+        ScriptedResponse::Broken => return Err("connection reset".into()),
+        ScriptedResponse::Silence => std::future::pending().await,
     };
     let body = Full::new(Bytes::from(body.to_string())).map_err(Into::into).boxed_unsync();
     Ok(Response::builder().status(code).header("content-type", "application/json").body(body)?)
@@ -112,8 +112,8 @@ fn pod(name: &str) -> ObjectReference {
     }
 }
 
-fn gone() -> Answer {
-    Answer::Refused(404, json!({ "reason": "NotFound", "details": { "name": "a.1" } }))
+fn gone() -> ScriptedResponse {
+    ScriptedResponse::Refused(404, json!({ "reason": "NotFound", "details": { "name": "a.1" } }))
 }
 
 impl Rig {
@@ -122,9 +122,9 @@ impl Rig {
     }
 
     /// The requests so far, one line each.
-    fn asked(&self) -> Vec<String> {
-        let line = |it: &Seen| format!("{} {} {}", it.method, it.body["count"], it.body["message"]);
-        self.seen.lock().iter().map(line).collect()
+    fn request_lines(&self) -> Vec<String> {
+        let line = |it: &ReceivedRequest| format!("{} {} {}", it.method, it.body["count"], it.body["message"]);
+        self.requests.lock().iter().map(line).collect()
     }
 
     fn dropped(&self, cause: &str) -> u64 {
@@ -136,59 +136,59 @@ impl Rig {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_036_an_event_that_comes_five_times_is_one_object_with_count_five() {
-    let rig = rig([], Answer::Stored);
+    let rig = rig([], ScriptedResponse::Stored);
     for _ in 0..5 {
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(rig.asked(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "PATCH 3 \"m\"", "PATCH 4 \"m\"", "PATCH 5 \"m\""]);
-    let seen = rig.seen.lock();
-    let name = seen[0].body["metadata"]["name"].as_str().unwrap();
+    assert_eq!(rig.request_lines(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "PATCH 3 \"m\"", "PATCH 4 \"m\"", "PATCH 5 \"m\""]);
+    let requests = rig.requests.lock();
+    let name = requests[0].body["metadata"]["name"].as_str().unwrap();
     assert_eq!(
-        (seen[0].path.as_str(), seen[0].media_type.as_str()),
+        (requests[0].path.as_str(), requests[0].media_type.as_str()),
         ("/api/v1/namespaces/ns/events", "application/json")
     );
-    assert_eq!(seen[4].path, format!("/api/v1/namespaces/ns/events/{name}"));
-    assert_eq!(seen[4].media_type, "application/strategic-merge-patch+json");
+    assert_eq!(requests[4].path, format!("/api/v1/namespaces/ns/events/{name}"));
+    assert_eq!(requests[4].media_type, "application/strategic-merge-patch+json");
     let first = Timestamp::from_second(1_800_000_000).unwrap();
-    assert_eq!(seen[0].body["firstTimestamp"], first.to_string());
+    assert_eq!(requests[0].body["firstTimestamp"], first.to_string());
     let last = first + Duration::from_secs(4);
-    assert_eq!(seen[4].body, json!({ "count": 5, "lastTimestamp": last.to_string(), "message": "m" }));
+    assert_eq!(requests[4].body, json!({ "count": 5, "lastTimestamp": last.to_string(), "message": "m" }));
 }
 
 #[tokio::test(start_paused = true)]
-async fn repetitions_that_wait_are_joined_into_one_write() {
-    let rig = rig([], Answer::Stored);
+async fn waiting_repetitions_are_merged_into_one_write() {
+    let rig = rig([], ScriptedResponse::Stored);
     for _ in 0..5 {
         rig.event(&pod("a"), "Created", "m");
     }
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.asked(), ["POST 5 \"m\""]);
+    assert_eq!(rig.request_lines(), ["POST 5 \"m\""]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_037_ten_messages_of_one_reason_end_in_a_combined_event() {
-    let rig = rig([], Answer::Stored);
+    let rig = rig([], ScriptedResponse::Stored);
     for at in 0..11 {
         rig.event(&pod("a"), "Created", &format!("m{at}"));
         sleep(Duration::from_secs(1)).await;
     }
-    let asked = rig.asked();
-    assert_eq!(asked[8], "POST 1 \"m8\"");
+    let lines = rig.request_lines();
+    assert_eq!(lines[8], "POST 1 \"m8\"");
     assert_eq!(
-        asked[9..],
+        lines[9..],
         ["POST 1 \"(combined from similar events): m9\"", "PATCH 2 \"(combined from similar events): m10\""]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_038_of_thirty_events_25_are_written_and_the_rest_is_counted() {
-    let rig = rig([], Answer::Stored);
+    let rig = rig([], ScriptedResponse::Stored);
     for at in 0..30 {
         rig.event(&pod("a"), &format!("Reason{at}"), "m");
     }
     sleep(Duration::from_secs(1)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("spam")), (25, 5));
+    assert_eq!((rig.requests.lock().len(), rig.dropped("spam")), (25, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,28 +197,28 @@ async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_e
         "reason": "Forbidden",
         "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "being terminated" }] },
     });
-    let rig = rig([Answer::Refused(403, terminating)], Answer::Stored);
+    let rig = rig([ScriptedResponse::Refused(403, terminating)], ScriptedResponse::Stored);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
+    assert_eq!((rig.requests.lock().len(), rig.dropped("failed")), (1, 1));
     assert_eq!(rig.log.lines(), [""; 0]);
 
     // Any other refusal also ends the attempts, and is logged as an error.
-    let rig = self::rig([Answer::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], Answer::Stored);
+    let rig = self::rig([ScriptedResponse::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], ScriptedResponse::Stored);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
+    assert_eq!((rig.requests.lock().len(), rig.dropped("failed")), (1, 1));
     let lines = rig.log.lines();
     assert!(lines.len() == 1 && lines[0].contains("ERROR"), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_040_without_an_api_server_a_write_is_tried_twelve_times_ten_seconds_apart() {
-    let rig = rig([], Answer::Broken);
+    let rig = rig([], ScriptedResponse::Broken);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
-    let seen = rig.seen.lock();
-    let waits: Vec<_> = seen.windows(2).map(|it| it[1].at - it[0].at).collect();
+    let requests = rig.requests.lock();
+    let waits: Vec<_> = requests.windows(2).map(|it| it[1].at - it[0].at).collect();
     assert_eq!(waits.len(), 11);
     assert!(waits[0] < Duration::from_secs(10), "{waits:?}");
     // Timers have a resolution of one millisecond.
@@ -228,52 +228,52 @@ async fn acceptance_machinery_040_without_an_api_server_a_write_is_tried_twelve_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_holds_up_no_other_event_and_takes_along_what_came_meanwhile() {
-    let rig = rig([Answer::Broken], Answer::Stored);
+async fn retry_delays_no_other_event_and_includes_later_reports() {
+    let rig = rig([ScriptedResponse::Broken], ScriptedResponse::Stored);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_millis(1)).await;
     rig.event(&pod("b"), "Created", "n");
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(rig.asked(), ["POST 1 \"m\"", "POST 1 \"n\""]);
+    assert_eq!(rig.request_lines(), ["POST 1 \"m\"", "POST 1 \"n\""]);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(rig.asked()[2..], ["POST 2 \"m\""]);
+    assert_eq!(rig.request_lines()[2..], ["POST 2 \"m\""]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_server_forgot_is_created_anew() {
-    let rig = rig([Answer::Stored, gone()], Answer::Stored);
+async fn expired_event_is_created_again() {
+    let rig = rig([ScriptedResponse::Stored, gone()], ScriptedResponse::Stored);
     for _ in 0..2 {
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(rig.asked(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "POST 2 \"m\""]);
-    let seen = rig.seen.lock();
-    assert_eq!(seen[2].body["metadata"], seen[0].body["metadata"], "the same name, and no version");
+    assert_eq!(rig.request_lines(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "POST 2 \"m\""]);
+    let requests = rig.requests.lock();
+    assert_eq!(requests[2].body["metadata"], requests[0].body["metadata"], "the same name, and no version");
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_041_events_about_nodes_land_in_default() {
-    let rig = rig([], Answer::Stored);
+    let rig = rig([], ScriptedResponse::Stored);
     rig.event(&ObjectReference { namespace: None, ..pod("n1") }, "NotReady", "m");
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.seen.lock()[0].path, "/api/v1/namespaces/default/events");
+    assert_eq!(rig.requests.lock()[0].path, "/api/v1/namespaces/default/events");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_channel_drops_and_counts_and_nobody_waits() {
-    let rig = rig([], Answer::Stored);
+async fn full_channel_drops_and_counts_reports_without_blocking() {
+    let rig = rig([], ScriptedResponse::Stored);
     for at in 0..1_005 {
         rig.event(&pod(&format!("p{at}")), "Created", "m");
     }
     assert_eq!(rig.dropped("full"), 5);
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.seen.lock().len(), 1_000);
+    assert_eq!(rig.requests.lock().len(), 1_000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_full_outbox_the_channel_fills_and_everything_is_bounded() {
-    let rig = rig([], Answer::Broken);
+async fn full_write_queue_fills_the_channel_and_both_are_bounded() {
+    let rig = rig([], ScriptedResponse::Broken);
     for round in 0..3 {
         for at in 0..1_000 {
             rig.event(&pod(&format!("p{round}-{at}")), "Created", "m");
@@ -284,44 +284,44 @@ async fn with_a_full_outbox_the_channel_fills_and_everything_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_writes_what_waits_and_takes_no_more() {
-    let rig = rig([], Answer::Stored);
+async fn flush_writes_waiting_events_and_accepts_no_more() {
+    let rig = rig([], ScriptedResponse::Stored);
     rig.event(&pod("a"), "Created", "m");
     rig.event(&pod("b"), "Created", "m");
     rig.recorder.flush(Duration::from_millis(500)).await;
-    assert_eq!(rig.seen.lock().len(), 2);
+    assert_eq!(rig.requests.lock().len(), 2);
     rig.event(&pod("c"), "Created", "m");
     sleep(Duration::from_secs(1)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("full"), rig.scope.len()), (2, 1, 0));
+    assert_eq!((rig.requests.lock().len(), rig.dropped("full"), rig.scope.len()), (2, 1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_ends_in_time_without_an_answer_and_gives_up_waiting_retries() {
-    for (answer, want) in [(Answer::Silence, Duration::from_millis(500)), (Answer::Broken, Duration::ZERO)] {
+async fn flush_ends_in_time_without_a_response_and_drops_waiting_retries() {
+    for (response, want) in [(ScriptedResponse::Silence, Duration::from_millis(500)), (ScriptedResponse::Broken, Duration::ZERO)] {
         let rig = rig([], answer.clone());
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_millis(1)).await;
         let start = rig.clock.now();
         rig.recorder.flush(Duration::from_millis(500)).await;
-        assert_eq!(rig.clock.now() - start, want, "{answer:?}");
+        assert_eq!(rig.clock.now() - start, want, "{response:?}");
         sleep(Duration::from_secs(60)).await;
-        assert_eq!((rig.seen.lock().len(), rig.scope.len()), (1, 0), "{answer:?}");
+        assert_eq!((rig.requests.lock().len(), rig.scope.len()), (1, 0), "{response:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_flush_leaves_unwritten_is_counted() {
+async fn events_that_a_flush_does_not_write_are_counted() {
     // One write without a response, and two Events behind it.
-    let rig = rig([], Answer::Silence);
+    let rig = rig([], ScriptedResponse::Silence);
     for name in ["a", "b", "c"] {
         rig.event(&pod(name), "Created", "m");
     }
     rig.recorder.flush(Duration::from_millis(500)).await;
     sleep(Duration::from_secs(1)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("stopped"), rig.scope.len()), (1, 3, 0));
+    assert_eq!((rig.requests.lock().len(), rig.dropped("stopped"), rig.scope.len()), (1, 3, 0));
 
     // A thousand retries wait, and further reports wait in the channel.
-    let rig = self::rig([], Answer::Broken);
+    let rig = self::rig([], ScriptedResponse::Broken);
     for round in 0..2 {
         for at in 0..700 {
             rig.event(&pod(&format!("p{round}-{at}")), "Created", "m");
@@ -331,15 +331,15 @@ async fn what_a_flush_leaves_unwritten_is_counted() {
     rig.recorder.flush(Duration::from_millis(500)).await;
     assert_eq!((rig.dropped("full"), rig.dropped("stopped"), rig.scope.len()), (0, 1_400, 0));
 
-    let rig = self::rig([], Answer::Stored);
+    let rig = self::rig([], ScriptedResponse::Stored);
     rig.event(&pod("a"), "Created", "m");
     rig.recorder.flush(Duration::from_millis(500)).await;
-    assert_eq!((rig.seen.lock().len(), rig.dropped("stopped")), (1, 0), "what was written was not left");
+    assert_eq!((rig.requests.lock().len(), rig.dropped("stopped")), (1, 0), "what was written is not counted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorder_whose_scope_is_gone_is_flushed_at_once() {
-    let rig = rig([], Answer::Stored);
+async fn recorder_of_a_dropped_scope_is_flushed_at_once() {
+    let rig = rig([], ScriptedResponse::Stored);
     drop(rig.scope);
     sleep(Duration::from_millis(1)).await;
     let start = rig.clock.now();

@@ -10,28 +10,28 @@ use tracing::{debug, error};
 
 use crate::{
     correlator::Correlator,
-    outbox::{Letter, Outbox, Settled, Verb},
+    write_queue::{QueuedEvent, WriteQueue, AttemptOutcome, Verb},
     recorder::Report,
 };
 
 /// Writes the reports of the channel to the server, one write at a time.
 pub(crate) struct Worker {
     pub(crate) correlator: Correlator,
-    pub(crate) outbox: Outbox,
-    pub(crate) inbox: mpsc::Receiver<Report>,
+    pub(crate) write_queue: WriteQueue,
+    pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) api: Api,
     pub(crate) clock: Clock,
     /// Stops the acceptance of reports. Events that are due are still written.
     pub(crate) stop: CancellationToken,
     /// Stops the worker at once.
-    pub(crate) abandon: CancellationToken,
+    pub(crate) abort: CancellationToken,
     pub(crate) spam: IntCounter,
     pub(crate) failed: IntCounter,
     pub(crate) stopped: IntCounter,
 }
 
 impl Worker {
-    /// Runs until it is stopped or all recorders are dropped. Then it writes what is due, unless it was abandoned, and
+    /// Runs until it is stopped or all recorders are dropped. Then it writes what is due, unless it was aborted, and
     /// ends. Unwritten events are counted.
     pub(crate) async fn run(mut self) {
         let resource = Resource::namespaced("", "v1", "events", "Event");
@@ -39,26 +39,26 @@ impl Worker {
         loop {
             stopping |= self.stop.is_cancelled();
             if stopping {
-                self.inbox.close();
+                self.reports.close();
             }
             // All waiting reports are taken before each write, so that repeated events are merged into one request.
-            while self.outbox.has_room()
-                && let Ok(report) = self.inbox.try_recv()
+            while self.write_queue.has_capacity()
+                && let Ok(report) = self.reports.try_recv()
             {
-                self.take(report);
+                self.accept(report);
             }
-            if let Some(letter) = self.outbox.due(self.clock.now()) {
+            if let Some(queued) = self.write_queue.take_due(self.clock.now()) {
                 let result = tokio::select! {
                     biased;
                     // The write may or may not be stored. Its response is no longer awaited.
-                    () = self.abandon.cancelled() => return self.leave(1),
-                    result = write(&self.api, &resource, &letter) => result,
+                    () = self.abort.cancelled() => return self.count_unwritten(1),
+                    result = write(&self.api, &resource, &queued) => result,
                 };
-                self.settle(letter, &result);
+                self.finish_attempt(queued, &result);
                 continue;
             }
             if stopping {
-                return self.leave(0);
+                return self.count_unwritten(0);
             }
             stopping = self.wait().await;
         }
@@ -66,7 +66,7 @@ impl Worker {
 
     /// Waits for something to do; returns true if the worker must stop.
     async fn wait(&mut self) -> bool {
-        let deadline = self.outbox.next_deadline();
+        let deadline = self.write_queue.next_deadline();
         let retry = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -77,47 +77,47 @@ impl Worker {
             biased;
             () = self.stop.cancelled() => return true,
             () = retry => return false,
-            report = self.inbox.recv(), if self.outbox.has_room() => report,
+            report = self.reports.recv(), if self.write_queue.has_capacity() => report,
         };
         let Some(report) = report else { return true };
-        self.take(report);
+        self.accept(report);
         false
     }
 
     /// Counts what is lost with the worker, in addition to `sent` writes without a response: waiting retries, and
     /// reports in the channel behind them.
-    fn leave(&mut self, sent: usize) {
-        let mut left = sent + self.outbox.len();
-        self.inbox.close();
-        while self.inbox.try_recv().is_ok() {
-            left += 1;
+    fn count_unwritten(&mut self, sent: usize) {
+        let mut unwritten = sent + self.write_queue.len();
+        self.reports.close();
+        while self.reports.try_recv().is_ok() {
+            unwritten += 1;
         }
-        if left > 0 {
-            self.stopped.inc_by(left as u64);
-            debug!(left, "Events were not written before the end");
+        if unwritten > 0 {
+            self.stopped.inc_by(unwritten as u64);
+            debug!(unwritten, "Events were not written before the end");
         }
     }
 
-    fn take(&mut self, report: Report) {
+    fn accept(&mut self, report: Report) {
         match self.correlator.observe(report) {
-            Some(event) => self.outbox.observe(event, self.clock.now()),
+            Some(event) => self.write_queue.add(event, self.clock.now()),
             None => self.spam.inc(),
         }
     }
 
-    fn settle(&mut self, letter: Letter, result: &Result<(), ApiError>) {
-        let event = letter.event.metadata.name.clone().unwrap_or_default();
-        let settled = self.outbox.settle(letter, result, self.clock.now());
+    fn finish_attempt(&mut self, queued: QueuedEvent, result: &Result<(), ApiError>) {
+        let event = queued.event.metadata.name.clone().unwrap_or_default();
+        let outcome = self.write_queue.finish_attempt(queued, result, self.clock.now());
         let Err(err) = result else { return };
-        match settled {
-            Settled::Written | Settled::Again => {
-                debug!(%err, event, ?settled, "A try to write an event failed")
+        match outcome {
+            AttemptOutcome::Written | AttemptOutcome::Retry => {
+                debug!(%err, event, ?outcome, "A try to write an event failed")
             }
-            Settled::Dropped => {
+            AttemptOutcome::Dropped => {
                 self.failed.inc();
                 debug!(%err, event, "An event was dropped");
             }
-            Settled::Failed => {
+            AttemptOutcome::Failed => {
                 self.failed.inc();
                 error!(%err, event, "Unable to write event: it is given up");
             }
@@ -125,12 +125,12 @@ impl Worker {
     }
 }
 
-async fn write(api: &Api, resource: &Resource, letter: &Letter) -> Result<(), ApiError> {
-    let Event { metadata, count, last_timestamp, message, .. } = &letter.event;
+async fn write(api: &Api, resource: &Resource, queued: &QueuedEvent) -> Result<(), ApiError> {
+    let Event { metadata, count, last_timestamp, message, .. } = &queued.event;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
-    let written = match letter.verb {
-        Verb::Create => api.create(resource, namespace, &letter.event).await,
+    let written = match queued.verb {
+        Verb::Create => api.create(resource, namespace, &queued.event).await,
         Verb::Patch => {
             let change = json!({ "count": count, "lastTimestamp": last_timestamp, "message": message });
             api.patch(resource, namespace, name, None, &Patch::Strategic(change)).await

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Change, Informer, Registration, Store, Watched,
-    hub::{Decoded, Feed},
+    receiver::{Decoded, ObjectReceiver},
 };
 
 /// Which objects of a resource are watched.
@@ -48,16 +48,16 @@ pub trait Sink: Send + Sync + 'static {
     fn apply(&self, batch: Vec<(Event, Meta)>);
 
     /// An event could not be decoded, so an object may be missing. A complete set follows.
-    fn distrust(&self, _why: &str) {}
+    fn mark_untrusted(&self, _why: &str) {}
 
     /// How many objects of this informer the sink stores.
-    fn held(&self) -> usize;
+    fn object_count(&self) -> usize;
 }
 
-/// Adapts a [`Sink`] to a [`Feed`].
-pub(crate) struct SinkFeed<S>(pub(crate) Arc<S>);
+/// Adapts a [`Sink`] to a [`ObjectReceiver`].
+pub(crate) struct SinkReceiver<S>(pub(crate) Arc<S>);
 
-impl<S: Sink> Feed<Meta> for SinkFeed<S> {
+impl<S: Sink> ObjectReceiver<Meta> for SinkReceiver<S> {
     type Set = S::Set;
 
     fn begin(&self) -> S::Set {
@@ -66,8 +66,8 @@ impl<S: Sink> Feed<Meta> for SinkFeed<S> {
 
     fn collect(&self, set: &mut S::Set, event: Event, object: Decoded<Meta>) {
         match event {
-            Event::Deleted => self.0.discard(set, known(object)),
-            Event::Added | Event::Modified => self.0.collect(set, known(object)),
+            Event::Deleted => self.0.discard(set, metadata_of(object)),
+            Event::Added | Event::Modified => self.0.collect(set, metadata_of(object)),
         }
     }
 
@@ -78,40 +78,40 @@ impl<S: Sink> Feed<Meta> for SinkFeed<S> {
     }
 
     fn apply(&self, batch: Vec<(Event, Decoded<Meta>)>) {
-        self.0.apply(batch.into_iter().map(|(event, object)| (event, known(object))).collect());
+        self.0.apply(batch.into_iter().map(|(event, object)| (event, metadata_of(object))).collect());
     }
 
-    fn distrust(&self, why: &str) {
-        self.0.distrust(why);
+    fn mark_untrusted(&self, why: &str) {
+        self.0.mark_untrusted(why);
     }
 
-    fn held(&self) -> (usize, usize) {
-        (self.0.held(), 0)
+    fn object_counts(&self) -> (usize, usize) {
+        (self.0.object_count(), 0)
     }
 }
 
 /// Only metadata is requested, so an object whose metadata decodes is complete.
-fn known(object: Decoded<Meta>) -> Meta {
+fn metadata_of(object: Decoded<Meta>) -> Meta {
     object.unwrap_or_else(|(meta, _)| meta)
 }
 
 /// A running informer of a resource that is described at run time. It stops when this is dropped.
 pub struct Dynamic<F> {
-    fed: F,
+    target: F,
     watched: Arc<dyn Watched>,
     stop: CancellationToken,
     task: Option<Task>,
 }
 
 impl<F> Dynamic<F> {
-    pub(crate) fn new(fed: F, watched: Arc<dyn Watched>, task: Task, stop: CancellationToken) -> Self {
-        Self { fed, watched, stop, task: Some(task) }
+    pub(crate) fn new(target: F, watched: Arc<dyn Watched>, task: Task, stop: CancellationToken) -> Self {
+        Self { target, watched, stop, task: Some(task) }
     }
 
     /// What it writes to: an [`Informer`] with store and handlers, or the sink of the caller.
     #[must_use]
-    pub fn fed(&self) -> &F {
-        &self.fed
+    pub fn target(&self) -> &F {
+        &self.target
     }
 
     /// Its freshness.
@@ -133,7 +133,7 @@ impl Dynamic<Informer<Meta>> {
     /// See [`Informer::store`].
     #[must_use]
     pub fn store(&self) -> &Store<Meta> {
-        self.fed.store()
+        self.target.store()
     }
 
     /// See [`Informer::add_handler`].
@@ -143,7 +143,7 @@ impl Dynamic<Informer<Meta>> {
         resync: Option<Duration>,
         handler: impl Fn(Change<'_, Meta>) + Send + Sync + 'static,
     ) -> Registration {
-        self.fed.add_handler(name, resync, handler)
+        self.target.add_handler(name, resync, handler)
     }
 }
 

@@ -155,7 +155,7 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) accept: String,
-    answer: oneshot::Sender<Result<http::Response<Incoming>, BoxError>>,
+    response: oneshot::Sender<Result<http::Response<Incoming>, BoxError>>,
 }
 
 /// The server's end of an open watch.
@@ -172,10 +172,10 @@ impl Server {
                 let query = query.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
                 let accept = request.headers().get(http::header::ACCEPT).and_then(|it| it.to_str().ok());
                 let accept = accept.unwrap_or_default().to_owned();
-                let (answer, answered) = oneshot::channel();
-                let _ = send.send(Call { path: request.uri().path().to_owned(), query, accept, answer });
+                let (response, answered) = oneshot::channel();
+                let _ = send.send(Call { path: request.uri().path().to_owned(), query, accept, response });
                 match answered.await {
-                    Ok(answer) => answer,
+                    Ok(response) => response,
                     Err(_) => std::future::pending().await,
                 }
             }
@@ -195,7 +195,7 @@ impl Server {
     }
 
     /// Asserts that no request arrives for this long.
-    pub(crate) async fn is_quiet_for(&mut self, time: Duration) {
+    pub(crate) async fn expect_no_request_for(&mut self, time: Duration) {
         if let Ok(call) = tokio::time::timeout(time, self.0.recv()).await {
             panic!("unexpected {call:?}");
         }
@@ -203,35 +203,35 @@ impl Server {
 }
 
 impl Call {
-    pub(crate) fn of(&self, key: &str) -> &str {
+    pub(crate) fn parameter(&self, key: &str) -> &str {
         self.query.get(key).map_or("", String::as_str)
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.of("sendInitialEvents") == "true"
+        self.parameter("sendInitialEvents") == "true"
     }
 
     pub(crate) fn open(self) -> (Self, Stream) {
         let (send, frames) = stream::unbounded();
-        let (answer, _) = oneshot::channel();
-        let call = Self { answer, path: self.path, query: self.query, accept: self.accept };
+        let (response, _) = oneshot::channel();
+        let call = Self { response, path: self.path, query: self.query, accept: self.accept };
         let body = StreamBody::new(frames).boxed_unsync();
-        let _ = self.answer.send(Ok(http::Response::new(body)));
+        let _ = self.response.send(Ok(http::Response::new(body)));
         (call, Stream(send))
     }
 
-    pub(crate) fn answer(self, code: u16, body: &Value) {
+    pub(crate) fn respond(self, code: u16, body: &Value) {
         let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed_unsync();
-        let _ = self.answer.send(Ok(http::Response::builder().status(code).body(body).unwrap()));
+        let _ = self.response.send(Ok(http::Response::builder().status(code).body(body).unwrap()));
     }
 
     pub(crate) fn list(self, version: u64, items: &[Value]) {
-        self.answer(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": items }));
+        self.respond(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": items }));
     }
 
     /// The connection fails.
     pub(crate) fn fail(self) {
-        let _ = self.answer.send(Err("connection refused".into()));
+        let _ = self.response.send(Err("connection refused".into()));
     }
 }
 
@@ -313,7 +313,7 @@ impl World {
             stream.send_event(&event("ADDED", object));
         }
         stream.send_event(&set_end(version));
-        informer.watched().synced().await;
+        informer.watched().wait_for_sync().await;
         (world, informer, stream)
     }
 

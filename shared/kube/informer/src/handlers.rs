@@ -19,7 +19,7 @@ use crate::{metrics::Meter, store::Delta};
 /// Handlers should only record state and enqueue keys. A call that takes longer is counted under the handler's name.
 pub(crate) const SLOW: Duration = Duration::from_millis(1);
 /// Shorter resync periods are raised to this.
-const LEAST_RESYNC: Duration = Duration::from_secs(1);
+const MIN_RESYNC: Duration = Duration::from_secs(1);
 
 /// One change, as a handler gets it. The store already has it, and may have later changes too.
 pub struct Change<'a, T> {
@@ -87,7 +87,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Change<'_, T> {
 }
 
 /// A handler that was added. Dropping this does not remove the handler.
-pub struct Registration(Arc<Ticket>);
+pub struct Registration(Arc<RegistrationState>);
 
 impl Registration {
     /// True once this handler was called for its whole first set.
@@ -97,7 +97,7 @@ impl Registration {
     }
 
     /// Waits until [`Registration::has_synced`]. Waits for ever if the informer is stopped before.
-    pub async fn synced(&self) {
+    pub async fn wait_for_sync(&self) {
         wait_for(&self.0.synced, |synced| *synced).await;
     }
 
@@ -122,14 +122,14 @@ pub(crate) async fn wait_for<V>(value: &watch::Sender<V>, wanted: impl FnMut(&V)
 }
 
 /// State that a registration and its handler share.
-struct Ticket {
+struct RegistrationState {
     /// Locked while the handler runs.
     gate: ReentrantMutex<()>,
     removed: AtomicBool,
     synced: watch::Sender<bool>,
 }
 
-impl Ticket {
+impl RegistrationState {
     fn has_synced(&self) -> bool {
         *self.synced.borrow()
     }
@@ -139,12 +139,12 @@ impl Ticket {
     }
 }
 
-type Call<T> = Box<dyn Fn(Change<'_, T>) + Send + Sync>;
+type HandlerFn<T> = Box<dyn Fn(Change<'_, T>) + Send + Sync>;
 
 struct Handler<T> {
     name: &'static str,
-    ticket: Arc<Ticket>,
-    call: Call<T>,
+    state: Arc<RegistrationState>,
+    call: HandlerFn<T>,
     resync: Option<Duration>,
     /// When its resync is due; `None` before the first set.
     next_resync: Mutex<Option<Instant>>,
@@ -167,13 +167,13 @@ impl<T: Cached> Handlers<T> {
     }
 
     /// Adds a handler. It becomes active in the informer's task.
-    pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: Call<T>) -> Registration {
+    pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: HandlerFn<T>) -> Registration {
         let synced = watch::Sender::new(false);
-        let ticket = Arc::new(Ticket { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
-        let resync = resync.filter(|it| !it.is_zero()).map(|it| it.max(LEAST_RESYNC));
-        let handler = Handler { name, ticket: ticket.clone(), call, resync, next_resync: Mutex::new(None) };
+        let state = Arc::new(RegistrationState { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
+        let resync = resync.filter(|it| !it.is_zero()).map(|it| it.max(MIN_RESYNC));
+        let handler = Handler { name, state: state.clone(), call, resync, next_resync: Mutex::new(None) };
         self.added_handlers.lock().push(Arc::new(handler));
-        Registration(ticket)
+        Registration(state)
     }
 
     /// Activates added handlers. `present` is the content of the store once it is synced: they are called with it and
@@ -200,7 +200,7 @@ impl<T: Cached> Handlers<T> {
     pub(crate) fn deliver_set(&self, deltas: &[Delta<T>]) {
         self.deliver(deltas, Cause::Relist);
         for handler in self.present() {
-            if !handler.ticket.has_synced() {
+            if !handler.state.has_synced() {
                 self.mark_synced(&handler);
             }
         }
@@ -227,7 +227,7 @@ impl<T: Cached> Handlers<T> {
     }
 
     fn deliver(&self, deltas: &[Delta<T>], cause: Cause) {
-        let handlers: Vec<_> = self.present().into_iter().map(|it| (it.ticket.has_synced(), it)).collect();
+        let handlers: Vec<_> = self.present().into_iter().map(|it| (it.state.has_synced(), it)).collect();
         for Delta { old, new } in deltas {
             let stale = cause == Cause::Relist && new.is_none();
             for (synced, handler) in &handlers {
@@ -238,15 +238,15 @@ impl<T: Cached> Handlers<T> {
     }
 
     fn call(&self, handler: &Handler<T>, change: Change<'_, T>) {
-        let _running = handler.ticket.gate.lock();
-        if handler.ticket.is_removed() || self.stop.is_cancelled() {
+        let _running = handler.state.gate.lock();
+        if handler.state.is_removed() || self.stop.is_cancelled() {
             return;
         }
-        let began = self.clock.now();
+        let started = self.clock.now();
         (handler.call)(change);
-        let took = self.clock.now().saturating_duration_since(began);
-        if took > SLOW {
-            self.meter.count_slow_call(handler.name, took);
+        let duration = self.clock.now().saturating_duration_since(started);
+        if duration > SLOW {
+            self.meter.count_slow_call(handler.name, duration);
         }
     }
 
@@ -256,13 +256,13 @@ impl<T: Cached> Handlers<T> {
             return;
         }
         *handler.next_resync.lock() = handler.resync.map(|period| self.clock.now() + period);
-        handler.ticket.synced.send_replace(true);
+        handler.state.synced.send_replace(true);
     }
 
     /// A copy of the list, so that no lock is held during the calls.
     fn present(&self) -> Vec<Arc<Handler<T>>> {
         let mut active_handlers = self.active_handlers.lock();
-        active_handlers.retain(|it| !it.ticket.is_removed());
+        active_handlers.retain(|it| !it.state.is_removed());
         active_handlers.clone()
     }
 }

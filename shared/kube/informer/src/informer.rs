@@ -4,25 +4,25 @@ use api::{Cached, Resource};
 
 use crate::{
     Change, MetaChange, Registration, Store, Watched,
-    hub::Hub,
-    watched::{Command, Vitals},
+    receiver::StoreWithHandlers,
+    watched::{Command, InformerState},
 };
 
 /// The store of one type and the handlers of its changes. Cheap to clone; all clones are one informer.
 pub struct Informer<T: Cached> {
-    hub: Arc<Hub<T>>,
-    vitals: Arc<Vitals>,
+    receiver: Arc<StoreWithHandlers<T>>,
+    state: Arc<InformerState>,
 }
 
 impl<T: Cached> Informer<T> {
-    pub(crate) fn new(hub: Arc<Hub<T>>, vitals: Arc<Vitals>) -> Self {
-        Self { hub, vitals }
+    pub(crate) fn new(receiver: Arc<StoreWithHandlers<T>>, state: Arc<InformerState>) -> Self {
+        Self { receiver, state }
     }
 
     /// The store with the objects.
     #[must_use]
     pub fn store(&self) -> &Store<T> {
-        &self.hub.store
+        &self.receiver.store
     }
 
     /// Calls `handler` for every change from now on, in order, without gaps and duplicates. The first calls are for the
@@ -36,21 +36,21 @@ impl<T: Cached> Informer<T> {
         resync: Option<Duration>,
         handler: impl Fn(Change<'_, T>) + Send + Sync + 'static,
     ) -> Registration {
-        let registration = self.hub.add_handler(name, resync, handler);
-        self.vitals.command(Command::ServeHandlers);
+        let registration = self.receiver.add_handler(name, resync, handler);
+        self.state.send_command(Command::ServeHandlers);
         registration
     }
 
     /// The resource that it watches.
     #[must_use]
     pub fn resource(&self) -> &Resource {
-        self.hub.store.resource()
+        self.receiver.store.resource()
     }
 
     /// Its freshness.
     #[must_use]
     pub fn watched(&self) -> Arc<dyn Watched> {
-        self.vitals.clone()
+        self.state.clone()
     }
 }
 
@@ -71,7 +71,7 @@ impl<T: Cached> MetadataSource for Informer<T> {
 
 impl<T: Cached> Clone for Informer<T> {
     fn clone(&self) -> Self {
-        Self { hub: self.hub.clone(), vitals: self.vitals.clone() }
+        Self { receiver: self.receiver.clone(), state: self.state.clone() }
     }
 }
 

@@ -7,14 +7,14 @@
 //!
 //! A "set" is the complete list of objects. It comes as a stream (WatchList), in pages, or as one list.
 //!
-//! Reading order: `reflector` (what is read, and when), `store` (what readers get), `handlers` (event handlers), `hub`
-//! (store and handlers together), `driver` (the I/O), then the public interface: `informer`, `registry`, `dynamic`,
-//! `watched`, `proof`.
+//! Reading order: `reflector` (what is read, and when), `store` (what readers get), `handlers` (event handlers),
+//! `receiver` (store and handlers together), `driver` (the I/O), then the public interface: `informer`, `registry`,
+//! `dynamic`, `watched`, `proof`.
 
 mod driver;
 mod dynamic;
 mod handlers;
-mod hub;
+mod receiver;
 mod informer;
 mod metrics;
 mod proof;
@@ -26,7 +26,7 @@ mod watched;
 pub use dynamic::{Dynamic, Scope, Sink};
 pub use handlers::{Cause, Change, MetaChange, Registration};
 pub use informer::Informer;
-pub use proof::{AHEAD, Proved, prove};
+pub use proof::{REOPEN_AHEAD, Proved, prove};
 pub use registry::{Environment, Informers};
 pub use store::{Store, StoreError};
 pub use watched::Watched;

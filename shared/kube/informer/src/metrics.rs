@@ -16,7 +16,7 @@ use api::{Resource, Version};
 use metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
 use parking_lot::Mutex;
 
-use crate::reflector::Pace;
+use crate::reflector::InformerKind;
 
 /// The name under which upstream's manager registers its informers.
 const FACTORY: &str = "kube-controller-manager";
@@ -117,7 +117,7 @@ impl Families {
 
     /// Creates the series of all informers. `silences` has, for each, the time since the server last gave a sign of
     /// life.
-    pub(crate) fn show<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
+    pub(crate) fn create_series<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
         let mut longest = BTreeMap::<&Labels, Duration>::new();
         for (meter, silence) in silences {
             let longest = longest.entry(&meter.labels).or_default();
@@ -139,7 +139,7 @@ impl Families {
     }
 
     /// Removes the series of all informers.
-    pub(crate) fn hide(&self) {
+    pub(crate) fn remove_series(&self) {
         let Self { silence, unreadable, frozen, relists, reopened, failures, .. } = self;
         [frozen, relists, reopened, failures].into_iter().for_each(IntCounterVec::reset);
         unreadable.reset();
@@ -164,14 +164,14 @@ fn words(labels: &Labels) -> [&str; 4] {
 }
 
 impl Meter {
-    pub(crate) fn new(families: Arc<Families>, resource: &Resource, pace: Pace) -> Self {
+    pub(crate) fn new(families: Arc<Families>, resource: &Resource, kind: InformerKind) -> Self {
         let Resource { group, version, plural, .. } = resource;
-        let view = match pace {
-            Pace::Typed => "typed",
-            Pace::Dynamic => "metadata",
+        let view = match kind {
+            InformerKind::Typed => "typed",
+            InformerKind::Dynamic => "metadata",
         };
         let labels = [view.to_owned(), group.to_string(), version.to_string(), plural.to_string()];
-        let upstream = (pace == Pace::Typed).then(|| {
+        let upstream = (kind == InformerKind::Typed).then(|| {
             let labels = &[FACTORY, &**group, &**version, &**plural];
             (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
         });

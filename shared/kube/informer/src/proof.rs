@@ -11,14 +11,14 @@ use tokio::{sync::oneshot, time};
 use crate::Watched;
 
 /// A watch that is reopened for three seconds ends within this time, with a bookmark for its version.
-const REOPENED: Duration = Duration::from_secs(5);
+const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a reopened watch is tried before the type is listed.
 const TRIES: u32 = 2;
-/// How long before the end of the old term [`prove`] reopens the watch. Its bookmark comes after one second at the earliest,
-/// so after the end of the old term.
-pub const AHEAD: Duration = Duration::from_millis(500);
+/// How long before the end of the old term [`prove`] reopens the watch. Its bookmark comes after one second at the
+/// earliest, so after the end of the old term.
+pub const REOPEN_AHEAD: Duration = Duration::from_millis(500);
 /// The interval between two checks whether the list has arrived.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How an informer was proved fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,49 +47,49 @@ pub async fn prove(
     clock: &Clock,
     old_term_ended: Option<BootInstant>,
 ) -> Result<Proved, ApiError> {
-    watched.synced().await;
+    watched.wait_for_sync().await;
     let to_come = old_term_ended.map_or(Duration::ZERO, |ended| ended.saturating_since(clock.boot()));
     let mut is_reopened = !to_come.is_zero();
     if is_reopened {
-        time::sleep(to_come.saturating_sub(AHEAD)).await;
+        time::sleep(to_come.saturating_sub(REOPEN_AHEAD)).await;
         watched.reopen_for_proof();
-        time::sleep(to_come.min(AHEAD)).await;
+        time::sleep(to_come.min(REOPEN_AHEAD)).await;
     }
-    if old_term_ended.is_some_and(|ended| watched.first_set_was_consistent_after(ended)) {
+    if old_term_ended.is_some_and(|ended| watched.has_consistent_set_since(ended)) {
         return Ok(Proved::BySet);
     }
     let options = ListOptions { limit: 1, ..ListOptions::default() };
     let target = reads.list_metadata(watched.resource(), None, &options).await?.version;
     // Versions that cannot be compared prove nothing.
     if target.number().is_some() {
-        if watched.passed(&target) {
+        if watched.has_passed(&target) {
             return Ok(Proved::AtOnce);
         }
         for _ in 0..TRIES {
             if !std::mem::take(&mut is_reopened) {
                 watched.reopen_for_proof();
             }
-            if wait_until_passed(watched, &target, REOPENED).await {
+            if wait_until_passed(watched, &target, REOPEN_TIMEOUT).await {
                 return Ok(Proved::ByWatch);
             }
         }
     }
-    let asked = clock.boot();
+    let requested_at = clock.boot();
     tracing::warn!(resource = %watched.resource(), version = %target, "The watch did not prove its cache: listing");
     watched.relist_consistently();
-    while !watched.first_set_was_consistent_after(asked) {
-        time::sleep(LOOK).await;
+    while !watched.has_consistent_set_since(requested_at) {
+        time::sleep(CHECK_INTERVAL).await;
     }
     Ok(Proved::ByList)
 }
 
 async fn wait_until_passed(watched: &dyn Watched, target: &Version, within: Duration) -> bool {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let wake = Box::new(move || {
         // The receiver is gone once the time is over.
-        let _ = tell.send(());
+        let _ = sender.send(());
     });
-    watched.when_passed(target.clone(), wake) || time::timeout(within, told).await.is_ok_and(|told| told.is_ok())
+    watched.call_when_passed(target.clone(), wake) || time::timeout(within, receiver).await.is_ok_and(|it| it.is_ok())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use self::{
 };
 pub(crate) use self::{
     failure::Failure,
-    types::{End, Listed, Pace, Seen, Silence, Step, Verdict},
+    types::{StreamEnd, PageOutcome, InformerKind, ReceivedFrame, Silence, ReflectorStep, FrameAction},
 };
 
 /// The most frames that are read at once. A set is read in smaller batches, so that not too much JSON is in memory.
@@ -34,9 +34,9 @@ const SET_SILENCE: Duration = Duration::from_secs(30);
 /// A streamed set that is not complete after this time is given up, even if frames still arrive.
 const SET_LIMIT: Duration = Duration::from_secs(300);
 /// For how long a type is listed (without WatchList) after a stream brought no set.
-const CLASSIC: Duration = Duration::from_secs(600);
+const LIST_FALLBACK: Duration = Duration::from_secs(600);
 /// After this many streams in a row that end before their set is complete, the type is listed (without WatchList).
-const CUT_SETS: u32 = 2;
+const INTERRUPTED_SETS: u32 = 2;
 /// The limit for the response to a watch request when the stream before was silent. Together with that silence it is
 /// below the 90 s within which a frozen connection must be replaced. Otherwise the client's own limit applies.
 const OPENING_AFTER_SILENCE: Duration = Duration::from_secs(10);
@@ -53,24 +53,24 @@ const PROOF_SECONDS: u64 = 3;
 /// The state of the loop.
 #[derive(Debug)]
 pub(crate) struct Reflector {
-    pace: Pace,
+    kind: InformerKind,
     rng: Rng,
     backoff: Backoff,
     phase: Phase,
     /// The last version seen; empty before the first set.
     version: Version,
     /// The server has refused this version: the next set is requested without one, so as the most recent state.
-    lost_version: bool,
+    version_refused: bool,
     /// Until then a set is listed and not streamed.
-    classic_until: Option<Instant>,
+    list_until: Option<Instant>,
     /// How many streams in a row ended before their set was complete.
-    cut_sets: u32,
+    interrupted_sets: u32,
     /// A list with resourceVersion 0 came in pages, so the server has no watch cache. Then every list may be paged.
-    pages_always: bool,
+    always_paged: bool,
     /// Since when a response has been due.
-    unanswered: Option<Instant>,
+    unanswered_since: Option<Instant>,
     /// When the first request failed after the last watch was open.
-    behind: Option<Instant>,
+    failing_since: Option<Instant>,
     /// A new leader waits for the next request.
     urgent: bool,
 }
@@ -79,15 +79,15 @@ pub(crate) struct Reflector {
 enum Phase {
     OpenSet { seconds: u64 },
     Set { opened: Instant, last_frame: Instant, ends: Instant, frames: u64 },
-    List { asked: Version, paged: bool, next: String, version: Option<Version> },
+    List { requested: Version, paged: bool, next: String, version: Option<Version> },
     OpenWatch { seconds: u64, within: Option<Duration> },
-    Watch(Stream),
-    Wait { until: Instant, then: Then },
+    Watch(WatchStream),
+    Wait { until: Instant, then: AfterWait },
 }
 
 /// An open watch.
 #[derive(Debug)]
-struct Stream {
+struct WatchStream {
     opened: Instant,
     /// When the last frame came, or the stream was opened.
     last_frame: Instant,
@@ -102,28 +102,28 @@ struct Stream {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterWait {
     Set,
     Watch,
 }
 
 impl Reflector {
-    pub(crate) fn new(pace: Pace, rng: Rng) -> Self {
+    pub(crate) fn new(kind: InformerKind, rng: Rng) -> Self {
         let mut reflector = Self {
-            pace,
+            kind,
             rng,
             backoff: Backoff::new(),
             phase: Phase::OpenSet { seconds: 0 },
             version: Version::default(),
-            lost_version: false,
-            classic_until: None,
-            cut_sets: 0,
-            pages_always: false,
-            unanswered: None,
-            behind: None,
+            version_refused: false,
+            list_until: None,
+            interrupted_sets: 0,
+            always_paged: false,
+            unanswered_since: None,
+            failing_since: None,
             urgent: false,
         };
-        reflector.phase = Phase::OpenSet { seconds: reflector.long_time() };
+        reflector.phase = Phase::OpenSet { seconds: reflector.long_timeout() };
         reflector
     }
 
@@ -133,13 +133,13 @@ impl Reflector {
     }
 
     /// Since when a response has been due.
-    pub(crate) fn unanswered(&self) -> Option<Instant> {
-        self.unanswered
+    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered_since
     }
 
     /// Since when no request has succeeded. `None` while a watch is open, and before the first failure.
-    pub(crate) fn behind(&self) -> Option<Instant> {
-        self.behind
+    pub(crate) fn failing_since(&self) -> Option<Instant> {
+        self.failing_since
     }
 
     /// True when a new leader waits for the next request: it must not wait for the rate limiter.
@@ -148,43 +148,43 @@ impl Reflector {
     }
 
     /// The next step.
-    pub(crate) fn next(&mut self, now: Instant) -> Step {
+    pub(crate) fn next(&mut self, now: Instant) -> ReflectorStep {
         if let Phase::Wait { until, then } = self.phase
             && until <= now
         {
             match then {
-                Then::Set => self.start_set(now),
-                Then::Watch => self.open_watch(None),
+                AfterWait::Set => self.start_set(now),
+                AfterWait::Watch => self.open_watch(None),
             }
         }
         match &self.phase {
             Phase::OpenSet { seconds } => {
                 let query = set_query(&self.set_version(), *seconds);
-                Step::Open { query, within: None, set: true }
+                ReflectorStep::Open { query, within: None, set: true }
             }
             Phase::Set { opened, last_frame, .. } => {
-                Step::Read { until: (*last_frame + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
+                ReflectorStep::Read { until: (*last_frame + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
             }
-            Phase::List { asked, paged, next, version } => {
-                Step::List { query: list_query(asked, *paged, next), first: version.is_none() }
+            Phase::List { requested, paged, next, version } => {
+                ReflectorStep::List { query: list_query(requested, *paged, next), first: version.is_none() }
             }
             Phase::OpenWatch { seconds, within } => {
-                Step::Open { query: watch_query(&self.version, *seconds), within: *within, set: false }
+                ReflectorStep::Open { query: watch_query(&self.version, *seconds), within: *within, set: false }
             }
-            Phase::Watch(stream) => Step::Read { until: stream.deadline(), most: BATCH },
-            Phase::Wait { until, .. } => Step::Wait { until: *until },
+            Phase::Watch(stream) => ReflectorStep::Read { until: stream.deadline(), most: BATCH },
+            Phase::Wait { until, .. } => ReflectorStep::Wait { until: *until },
         }
     }
 
     /// The request of the present step has been sent, so a response is due from now on. A wait for the rate limiter
     /// before does not count as a missing response.
     pub(crate) fn on_request_sent(&mut self, now: Instant) {
-        self.unanswered.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// The requested watch is open.
     pub(crate) fn on_opened(&mut self, now: Instant) {
-        self.unanswered = None;
+        self.unanswered_since = None;
         match self.phase {
             Phase::OpenSet { seconds } => {
                 let ends = now + Duration::from_secs(seconds);
@@ -192,11 +192,11 @@ impl Reflector {
             }
             Phase::OpenWatch { seconds, .. } => {
                 self.urgent = false;
-                self.behind = None;
+                self.failing_since = None;
                 let ends = now + Duration::from_secs(seconds);
                 let replaying = is_any_version(&self.version);
                 self.phase =
-                    Phase::Watch(Stream { opened: now, last_frame: now, ends, frames: 0, long: false, replaying });
+                    Phase::Watch(WatchStream { opened: now, last_frame: now, ends, frames: 0, long: false, replaying });
             }
             _ => {}
         }
@@ -206,15 +206,15 @@ impl Reflector {
     /// silent, and the server did not answer the new request either.
     pub(crate) fn on_open_failed(&mut self, failure: Failure, now: Instant) -> bool {
         let frozen = self.is_silent_again(failure, now);
-        self.note_answer(failure);
+        self.record_response(failure);
         match self.phase {
             Phase::OpenSet { .. } => self.on_set_refused(failure, now),
             Phase::OpenWatch { .. } => match failure {
-                Failure::Unreachable => self.wait(None, Then::Watch, now),
-                Failure::Busy(after) => self.wait(after, Then::Watch, now),
+                Failure::Unreachable => self.wait(None, AfterWait::Watch, now),
+                Failure::Busy(after) => self.wait(after, AfterWait::Watch, now),
                 // The next set is requested as not older than the last version. Only when the server refuses that, the
                 // most recent one is requested.
-                Failure::Expired | Failure::TooLarge | Failure::Other => self.wait(None, Then::Set, now),
+                Failure::Expired | Failure::TooLarge | Failure::Other => self.wait(None, AfterWait::Set, now),
             },
             _ => {}
         }
@@ -222,50 +222,50 @@ impl Reflector {
     }
 
     /// A frame came.
-    pub(crate) fn on_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
-        self.unanswered = None;
+    pub(crate) fn on_frame(&mut self, frame: &ReceivedFrame<'_>, now: Instant) -> FrameAction {
+        self.unanswered_since = None;
         match &mut self.phase {
             Phase::Set { last_frame, frames, .. } => {
                 *last_frame = now;
                 *frames += 1;
-                self.on_set_frame(seen, now)
+                self.on_set_frame(frame, now)
             }
             Phase::Watch(stream) => {
                 stream.last_frame = now;
                 stream.frames += 1;
-                self.on_watch_frame(seen, now)
+                self.on_watch_frame(frame, now)
             }
-            _ => Verdict::Stop { expired: false },
+            _ => FrameAction::Stop { expired: false },
         }
     }
 
     /// The stream has ended.
-    pub(crate) fn on_ended(&mut self, end: End, now: Instant) {
-        if end == End::Clean {
-            self.unanswered = None;
+    pub(crate) fn on_ended(&mut self, end: StreamEnd, now: Instant) {
+        if end == StreamEnd::Clean {
+            self.unanswered_since = None;
         }
         match &self.phase {
             Phase::Set { .. } => {
-                self.cut_sets += 1;
-                if self.cut_sets >= CUT_SETS {
-                    self.classic_until = Some(now + CLASSIC);
+                self.interrupted_sets += 1;
+                if self.interrupted_sets >= INTERRUPTED_SETS {
+                    self.list_until = Some(now + LIST_FALLBACK);
                 }
-                self.wait(None, Then::Set, now);
+                self.wait(None, AfterWait::Set, now);
             }
             Phase::Watch(stream) => {
                 let very_short = stream.frames == 0 && now.saturating_duration_since(stream.opened) < VERY_SHORT;
                 match end {
                     _ if !very_short => self.open_watch(None),
-                    End::Clean => self.wait(None, Then::Set, now),
+                    StreamEnd::Clean => self.wait(None, AfterWait::Set, now),
                     // Cut and not ended by the server: the version is still valid.
-                    End::Broken => self.wait(None, Then::Watch, now),
+                    StreamEnd::Broken => self.wait(None, AfterWait::Watch, now),
                 }
             }
             _ => {}
         }
     }
 
-    /// No frame came until the time in [`Step::Read`].
+    /// No frame came until the time in [`ReflectorStep::Read`].
     pub(crate) fn on_silent(&mut self, now: Instant) -> Silence {
         match &self.phase {
             Phase::Watch(stream) if stream.long && now < stream.overdue() => {
@@ -274,12 +274,12 @@ impl Reflector {
             }
             Phase::Watch(stream) => {
                 let due = stream.ends.max(stream.last_frame);
-                self.unanswered.get_or_insert(due);
+                self.unanswered_since.get_or_insert(due);
                 self.open_watch(None);
                 Silence::Frozen
             }
             _ => {
-                self.classic_until = Some(now + CLASSIC);
+                self.list_until = Some(now + LIST_FALLBACK);
                 self.start_set(now);
                 Silence::NoSet
             }
@@ -287,41 +287,41 @@ impl Reflector {
     }
 
     /// A page came, with the list's version and the continue token.
-    pub(crate) fn on_page(&mut self, page: &Version, token: String) -> Listed {
-        self.unanswered = None;
-        let Phase::List { asked, next, version, .. } = &mut self.phase else { return Listed::More };
+    pub(crate) fn on_page(&mut self, page: &Version, token: String) -> PageOutcome {
+        self.unanswered_since = None;
+        let Phase::List { requested, next, version, .. } = &mut self.phase else { return PageOutcome::More };
         // All pages show the state of the first page.
         let version = version.get_or_insert_with(|| page.clone());
         if !token.is_empty() {
-            self.pages_always |= asked.to_string() == "0";
+            self.always_paged |= requested.to_string() == "0";
             *next = token;
-            return Listed::More;
+            return PageOutcome::More;
         }
-        let consistent = asked.is_empty();
+        let consistent = requested.is_empty();
         let version = version.clone();
         self.on_set_complete(version);
         self.open_watch(None);
-        Listed::Complete { consistent }
+        PageOutcome::Complete { consistent }
     }
 
     /// A page could not be read.
     pub(crate) fn on_list_failed(&mut self, failure: Failure, now: Instant) {
-        self.note_answer(failure);
-        let Phase::List { asked, version, .. } = &self.phase else { return };
+        self.record_response(failure);
+        let Phase::List { requested, version, .. } = &self.phase else { return };
         let in_the_middle = version.is_some();
         match failure {
             // The continue token has expired: list again without pages, which cannot expire halfway.
             Failure::Expired if in_the_middle => {
-                let asked = asked.clone();
-                self.phase = Phase::List { asked, paged: false, next: String::new(), version: None };
+                let requested = requested.clone();
+                self.phase = Phase::List { requested, paged: false, next: String::new(), version: None };
             }
-            Failure::Expired | Failure::TooLarge if !asked.is_empty() => {
-                self.lost_version = true;
+            Failure::Expired | Failure::TooLarge if !requested.is_empty() => {
+                self.version_refused = true;
                 self.start_list();
             }
-            Failure::Busy(after) => self.wait(after, Then::Set, now),
+            Failure::Busy(after) => self.wait(after, AfterWait::Set, now),
             Failure::Unreachable | Failure::Expired | Failure::TooLarge | Failure::Other => {
-                self.wait(None, Then::Set, now);
+                self.wait(None, AfterWait::Set, now);
             }
         }
     }
@@ -330,7 +330,7 @@ impl Reflector {
     /// when no watch is open or will be opened from the last version.
     pub(crate) fn reopen_for_proof(&mut self) -> bool {
         let watches =
-            matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: Then::Watch, .. });
+            matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: AfterWait::Watch, .. });
         if watches {
             self.urgent = true;
             self.phase = Phase::OpenWatch { seconds: PROOF_SECONDS, within: None };
@@ -340,63 +340,63 @@ impl Reflector {
 
     /// Requests the most recent set now.
     pub(crate) fn relist_consistently(&mut self, now: Instant) {
-        self.lost_version = true;
+        self.version_refused = true;
         self.urgent = true;
         self.start_set(now);
     }
 
-    fn on_set_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
-        match seen {
-            Seen::Object(..) => Verdict::Collect,
-            Seen::Bookmark { initial_end: false, .. } => Verdict::Progress,
-            Seen::Bookmark { version, initial_end: true } => {
+    fn on_set_frame(&mut self, frame: &ReceivedFrame<'_>, now: Instant) -> FrameAction {
+        match frame {
+            ReceivedFrame::Object(..) => FrameAction::Collect,
+            ReceivedFrame::Bookmark { initial_end: false, .. } => FrameAction::Progress,
+            ReceivedFrame::Bookmark { version, initial_end: true } => {
                 let consistent = self.set_version().is_empty();
                 self.on_set_complete((*version).clone());
                 if let Phase::Set { opened, last_frame, ends, frames } = self.phase {
-                    let long = self.pace == Pace::Typed;
-                    self.phase = Phase::Watch(Stream { opened, last_frame, ends, frames, long, replaying: false });
+                    let long = self.kind == InformerKind::Typed;
+                    self.phase = Phase::Watch(WatchStream { opened, last_frame, ends, frames, long, replaying: false });
                 }
-                Verdict::Complete { consistent }
+                FrameAction::Complete { consistent }
             }
-            Seen::Error(status) => {
+            ReceivedFrame::Error(status) => {
                 let failure = Failure::of_status(status);
                 self.on_set_refused(failure, now);
-                Verdict::Stop { expired: failure == Failure::Expired }
+                FrameAction::Stop { expired: failure == Failure::Expired }
             }
-            Seen::Garbage => {
+            ReceivedFrame::Garbage => {
                 self.on_set_refused(Failure::Other, now);
-                Verdict::Stop { expired: false }
+                FrameAction::Stop { expired: false }
             }
         }
     }
 
-    fn on_watch_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
-        match seen {
-            Seen::Object(event, version) => {
-                let Phase::Watch(stream) = &mut self.phase else { return Verdict::Progress };
+    fn on_watch_frame(&mut self, frame: &ReceivedFrame<'_>, now: Instant) -> FrameAction {
+        match frame {
+            ReceivedFrame::Object(event, version) => {
+                let Phase::Watch(stream) = &mut self.phase else { return FrameAction::Progress };
                 stream.replaying &= *event == Event::Added;
                 if !stream.replaying {
                     self.version = (*version).clone();
                 }
-                Verdict::Apply
+                FrameAction::Apply
             }
-            Seen::Bookmark { version, .. } => {
-                let Phase::Watch(stream) = &mut self.phase else { return Verdict::Progress };
+            ReceivedFrame::Bookmark { version, .. } => {
+                let Phase::Watch(stream) = &mut self.phase else { return FrameAction::Progress };
                 stream.replaying = false;
                 self.version = (*version).clone();
-                Verdict::Progress
+                FrameAction::Progress
             }
-            Seen::Error(status) => {
+            ReceivedFrame::Error(status) => {
                 let failure = Failure::of_status(status);
                 match failure {
-                    Failure::Busy(after) => self.wait(after, Then::Watch, now),
-                    _ => self.wait(None, Then::Set, now),
+                    Failure::Busy(after) => self.wait(after, AfterWait::Watch, now),
+                    _ => self.wait(None, AfterWait::Set, now),
                 }
-                Verdict::Stop { expired: failure == Failure::Expired }
+                FrameAction::Stop { expired: failure == Failure::Expired }
             }
-            Seen::Garbage => {
-                self.wait(None, Then::Set, now);
-                Verdict::Stop { expired: false }
+            ReceivedFrame::Garbage => {
+                self.wait(None, AfterWait::Set, now);
+                FrameAction::Stop { expired: false }
             }
         }
     }
@@ -404,10 +404,10 @@ impl Reflector {
     /// A streamed set was refused, when it was opened or later.
     fn on_set_refused(&mut self, failure: Failure, now: Instant) {
         match failure {
-            Failure::Unreachable => self.wait(None, Then::Set, now),
-            Failure::Busy(after) => self.wait(after, Then::Set, now),
+            Failure::Unreachable => self.wait(None, AfterWait::Set, now),
+            Failure::Busy(after) => self.wait(after, AfterWait::Set, now),
             Failure::Expired | Failure::TooLarge if !self.set_version().is_empty() => {
-                self.lost_version = true;
+                self.version_refused = true;
                 self.start_set(now);
             }
             // For this attempt only, because the server may be upgraded.
@@ -417,51 +417,51 @@ impl Reflector {
 
     fn on_set_complete(&mut self, version: Version) {
         self.version = version;
-        self.lost_version = false;
-        self.behind = None;
-        self.cut_sets = 0;
+        self.version_refused = false;
+        self.failing_since = None;
+        self.interrupted_sets = 0;
         self.urgent = false;
     }
 
     fn start_set(&mut self, now: Instant) {
-        if self.classic_until.is_some_and(|until| now < until) {
+        if self.list_until.is_some_and(|until| now < until) {
             self.start_list();
         } else {
-            self.phase = Phase::OpenSet { seconds: self.long_time() };
+            self.phase = Phase::OpenSet { seconds: self.long_timeout() };
         }
     }
 
     fn start_list(&mut self) {
-        let asked = match self.set_version() {
+        let requested = match self.set_version() {
             // For the first set any cached state is good enough.
-            none if none.is_empty() && !self.lost_version => Version::new("0"),
-            known => known,
+            version if version.is_empty() && !self.version_refused => Version::new("0"),
+            version => version,
         };
         // With any other version the watch cache ignores `limit`, and a server without a watch cache may answer that
         // the version is too old.
-        let paged = is_any_version(&asked) || self.pages_always;
-        self.phase = Phase::List { asked, paged, next: String::new(), version: None };
+        let paged = is_any_version(&requested) || self.always_paged;
+        self.phase = Phase::List { requested, paged, next: String::new(), version: None };
     }
 
     fn open_watch(&mut self, within: Option<Duration>) {
-        let seconds = match self.pace {
-            Pace::Typed => self.rng.u64(60..75),
-            Pace::Dynamic => self.long_time(),
+        let seconds = match self.kind {
+            InformerKind::Typed => self.rng.u64(60..75),
+            InformerKind::Dynamic => self.long_timeout(),
         };
         self.phase = Phase::OpenWatch { seconds, within };
     }
 
     /// The oldest version that the next set may have; empty for the most recent state.
     fn set_version(&self) -> Version {
-        if self.lost_version { Version::default() } else { self.version.clone() }
+        if self.version_refused { Version::default() } else { self.version.clone() }
     }
 
-    fn long_time(&mut self) -> u64 {
+    fn long_timeout(&mut self) -> u64 {
         self.rng.u64(300..600)
     }
 
-    fn wait(&mut self, at_least: Option<Duration>, then: Then, now: Instant) {
-        self.behind.get_or_insert(now);
+    fn wait(&mut self, at_least: Option<Duration>, then: AfterWait, now: Instant) {
+        self.failing_since.get_or_insert(now);
         let delay = self.backoff.delay(now, &mut self.rng).max(at_least.unwrap_or_default());
         self.phase = Phase::Wait { until: now + delay, then };
     }
@@ -469,18 +469,18 @@ impl Reflector {
     /// True when the stream before was silent and the server did not answer the new watch request in time.
     fn is_silent_again(&self, failure: Failure, now: Instant) -> bool {
         let Phase::OpenWatch { within: Some(within), .. } = self.phase else { return false };
-        let asked_in_vain = self.unanswered.is_some_and(|asked| now.saturating_duration_since(asked) >= within);
-        failure == Failure::Unreachable && asked_in_vain
+        let no_response = self.unanswered_since.is_some_and(|since| now.saturating_duration_since(since) >= within);
+        failure == Failure::Unreachable && no_response
     }
 
-    fn note_answer(&mut self, failure: Failure) {
+    fn record_response(&mut self, failure: Failure) {
         if failure != Failure::Unreachable {
-            self.unanswered = None;
+            self.unanswered_since = None;
         }
     }
 }
 
-impl Stream {
+impl WatchStream {
     /// When the stream counts as frozen.
     fn overdue(&self) -> Instant {
         self.ends.max(self.last_frame) + GRACE

@@ -15,15 +15,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Dynamic, Informer, MetaChange, Registration, Scope, Sink, Store, Watched,
-    driver::{Driver, Reading},
-    dynamic::SinkFeed,
+    driver::{Driver, ReadState},
+    dynamic::SinkReceiver,
     handlers::Handlers,
-    hub::{Feed, Hub},
+    receiver::{ObjectReceiver, StoreWithHandlers},
     informer::MetadataSource,
     metrics::{Families, Meter},
-    reflector::{Pace, Reflector},
+    reflector::{InformerKind, Reflector},
     store::Progress,
-    watched::Vitals,
+    watched::InformerState,
 };
 
 /// What informers get from the manager.
@@ -50,15 +50,15 @@ struct Inner {
     families: Arc<Families>,
     rng: Mutex<Rng>,
     /// In the order of their start.
-    typed: Mutex<Vec<Known>>,
+    typed: Mutex<Vec<TypedInformer>>,
     /// The state of all running informers, for the metrics.
-    vitals: Mutex<Vec<Weak<Vitals>>>,
+    states: Mutex<Vec<Weak<InformerState>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// A typed informer.
-struct Known {
+struct TypedInformer {
     of: TypeId,
     /// The `Informer<T>`.
     informer: Box<dyn Any + Send + Sync>,
@@ -76,7 +76,7 @@ impl Informers {
             rng: Mutex::new(Rng::with_seed(environment.rng_seed)),
             families,
             typed: Mutex::default(),
-            vitals: Mutex::default(),
+            states: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             environment,
@@ -84,14 +84,14 @@ impl Informers {
         let weak = Arc::downgrade(&inner);
         inner.environment.metrics.before_encode(move || {
             let Some(inner) = weak.upgrade() else { return };
-            let living = inner.living();
-            let silences = living.iter().filter_map(|it| Some((it.meter(), it.last_sign_of_life()?)));
-            inner.families.show(silences);
+            let running = inner.running();
+            let silences = running.iter().filter_map(|it| Some((it.meter(), it.silent_for()?)));
+            inner.families.create_series(silences);
         });
         let families = Arc::downgrade(&inner.families);
         inner.environment.metrics.after_encode(move || {
             if let Some(families) = families.upgrade() {
-                families.hide();
+                families.remove_series();
             }
         });
         Self(inner)
@@ -101,11 +101,11 @@ impl Informers {
     #[must_use]
     pub fn typed<T: Typed>(&self) -> Informer<T> {
         let mut typed = self.0.typed.lock();
-        if let Some(known) = find(&typed) {
-            return known;
+        if let Some(informer) = find(&typed) {
+            return informer;
         }
-        let (informer, _, _) = self.0.start_hub::<T>(T::resource(), None, Pace::Typed);
-        typed.push(Known {
+        let (informer, _, _) = self.0.start_with_store::<T>(T::resource(), None, InformerKind::Typed);
+        typed.push(TypedInformer {
             of: TypeId::of::<T>(),
             informer: Box::new(informer.clone()),
             metadata_source: Arc::new(informer.clone()),
@@ -138,21 +138,21 @@ impl Informers {
     /// dropped.
     #[must_use]
     pub fn dynamic(&self, resource: Resource, scope: Scope) -> Dynamic<Informer<Meta>> {
-        let (informer, task, stop) = self.0.start_hub::<Meta>(resource, scope.namespace(), Pace::Dynamic);
-        let vitals = informer.watched();
-        Dynamic::new(informer, vitals, task, stop)
+        let (informer, task, stop) = self.0.start_with_store::<Meta>(resource, scope.namespace(), InformerKind::Dynamic);
+        let watched = informer.watched();
+        Dynamic::new(informer, watched, task, stop)
     }
 
     /// A new informer of a resource's metadata that writes to `sink` and stores nothing. It stops when its handle is
     /// dropped.
     #[must_use]
     pub fn dynamic_into<S: Sink>(&self, resource: Resource, scope: Scope, sink: Arc<S>) -> Dynamic<Arc<S>> {
-        let feed = Arc::new(SinkFeed(sink.clone()));
+        let receiver = Arc::new(SinkReceiver(sink.clone()));
         let stop = self.0.stop.child_token();
-        let meter = Arc::new(Meter::new(self.0.families.clone(), &resource, Pace::Dynamic));
-        let start = Start { resource, namespace: scope.namespace(), pace: Pace::Dynamic, stop: stop.clone(), meter };
-        let (vitals, task) = self.0.start::<Meta, _>(start, feed, Arc::default());
-        Dynamic::new(sink, vitals, task, stop)
+        let meter = Arc::new(Meter::new(self.0.families.clone(), &resource, InformerKind::Dynamic));
+        let options = InformerOptions { resource, namespace: scope.namespace(), kind: InformerKind::Dynamic, stop: stop.clone(), meter };
+        let (state, task) = self.0.start::<Meta, _>(options, receiver, Arc::default());
+        Dynamic::new(sink, state, task, stop)
     }
 
     /// The freshness of all typed informers, in the order of their start.
@@ -169,66 +169,66 @@ impl Informers {
     }
 }
 
-fn find<T: Typed>(typed: &[Known]) -> Option<Informer<T>> {
-    let known = typed.iter().find(|it| it.of == TypeId::of::<T>())?;
-    known.informer.downcast_ref::<Informer<T>>().cloned()
+fn find<T: Typed>(typed: &[TypedInformer]) -> Option<Informer<T>> {
+    let found = typed.iter().find(|it| it.of == TypeId::of::<T>())?;
+    found.informer.downcast_ref::<Informer<T>>().cloned()
 }
 
 /// The parameters of a new informer.
-struct Start {
+struct InformerOptions {
     resource: Resource,
     namespace: Option<api::Atom>,
-    pace: Pace,
+    kind: InformerKind,
     stop: CancellationToken,
     meter: Arc<Meter>,
 }
 
 impl Inner {
     /// Starts an informer with a store and handlers.
-    fn start_hub<T: Cached>(
+    fn start_with_store<T: Cached>(
         &self,
         resource: Resource,
         namespace: Option<api::Atom>,
-        pace: Pace,
+        kind: InformerKind,
     ) -> (Informer<T>, Task, CancellationToken) {
         let stop = self.stop.child_token();
-        let meter = Arc::new(Meter::new(self.families.clone(), &resource, pace));
+        let meter = Arc::new(Meter::new(self.families.clone(), &resource, kind));
         let progress = Arc::<Progress>::default();
         let store = Store::new(resource.clone(), progress.clone(), self.environment.rng_seed);
         let handlers = Handlers::new(self.environment.clock.clone(), stop.clone(), meter.clone());
-        let hub = Arc::new(Hub::new(store, handlers, meter.clone()));
-        let start = Start { resource, namespace, pace, stop: stop.clone(), meter };
-        let (vitals, task) = self.start(start, hub.clone(), progress);
-        (Informer::new(hub, vitals), task, stop)
+        let receiver = Arc::new(StoreWithHandlers::new(store, handlers, meter.clone()));
+        let options = InformerOptions { resource, namespace, kind, stop: stop.clone(), meter };
+        let (state, task) = self.start(options, receiver.clone(), progress);
+        (Informer::new(receiver, state), task, stop)
     }
 
-    /// Starts the task that writes to `feed`.
-    fn start<T: Cached, F: Feed<T>>(&self, start: Start, feed: Arc<F>, progress: Arc<Progress>) -> (Arc<Vitals>, Task) {
-        let Start { resource, namespace, pace, stop, meter } = start;
+    /// Starts the task that writes to `receiver`.
+    fn start<T: Cached, F: ObjectReceiver<T>>(&self, options: InformerOptions, receiver: Arc<F>, progress: Arc<Progress>) -> (Arc<InformerState>, Task) {
+        let InformerOptions { resource, namespace, kind, stop, meter } = options;
         let Environment { watcher, clock, spawner, .. } = &self.environment;
         let (send, commands) = mpsc::unbounded_channel();
         let path = resource.collection(namespace.as_deref());
-        let vitals = Arc::new(Vitals::new(resource, clock.clone(), send, progress, meter));
-        let mut all = self.vitals.lock();
+        let state = Arc::new(InformerState::new(resource, clock.clone(), send, progress, meter));
+        let mut all = self.states.lock();
         all.retain(|it| it.strong_count() > 0);
-        all.push(Arc::downgrade(&vitals));
+        all.push(Arc::downgrade(&state));
         drop(all);
         let driver = Driver {
             watcher: watcher.clone(),
             clock: clock.clone(),
             path,
-            feed,
-            vitals: vitals.clone(),
-            reflector: Reflector::new(pace, self.rng.lock().fork()),
+            receiver,
+            state: state.clone(),
+            reflector: Reflector::new(kind, self.rng.lock().fork()),
             commands,
             stop,
-            reading: Reading::nothing(clock),
+            read_state: ReadState::new(clock),
         };
         let task = spawner.spawn("informer", self.tasks.track_future(driver.run()));
-        (vitals, task)
+        (state, task)
     }
 
-    fn living(&self) -> Vec<Arc<Vitals>> {
-        self.vitals.lock().iter().filter_map(Weak::upgrade).collect()
+    fn running(&self) -> Vec<Arc<InformerState>> {
+        self.states.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -100,7 +100,7 @@ impl Sim {
     }
 
     /// The version and node of each existing object, by name.
-    fn truth(&self) -> BTreeMap<String, (String, String)> {
+    fn cluster_state(&self) -> BTreeMap<String, (String, String)> {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let pods = self.cluster.list("pods", "default").into_iter();
         pods.map(|pod| {
@@ -111,28 +111,28 @@ impl Sim {
     }
 }
 
-fn known(pod: &Pod) -> (String, (String, String)) {
+fn observed_state(pod: &Pod) -> (String, (String, String)) {
     (pod.meta.name.to_string(), (pod.meta.version.to_string(), pod.node.to_string()))
 }
 
 /// Records the changes that a handler gets, and asserts that every `old` is the state that it got before.
 fn follow(informer: &Informer<Pod>) -> Arc<Mutex<BTreeMap<String, (String, String)>>> {
-    let told: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
-    let keep = told.clone();
+    let observed: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
+    let keep = observed.clone();
     informer.add_handler("follower", Some(50 * SECOND), move |change| {
-        let mut told = keep.lock();
-        let readable = |entry: Option<&api::Entry<Pod>>| entry.and_then(|it| it.readable()).map(|it| known(it));
+        let mut observed = keep.lock();
+        let readable = |entry: Option<&api::Entry<Pod>>| entry.and_then(|it| it.readable()).map(|it| observed_state(it));
         match (readable(change.old), readable(change.new)) {
             (old, Some((name, new))) => {
-                let before = told.insert(name, new);
+                let before = observed.insert(name, new);
                 assert_eq!(before, old.map(|(_, old)| old), "{:?}", change.cause);
             }
-            (Some((name, _)), None) => assert!(told.remove(&name).is_some(), "deleted without having been added"),
+            (Some((name, _)), None) => assert!(observed.remove(&name).is_some(), "deleted without having been added"),
             (None, None) => panic!("a change without objects"),
         }
         assert!(change.cause != Cause::Resync || change.old.is_some());
     });
-    told
+    observed
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,15 +160,15 @@ async fn after_faults_store_indexes_and_handlers_agree_with_the_cluster() {
         sim.change(&mut rng);
         tokio::time::sleep(SECOND).await;
 
-        let truth = sim.truth();
+        let cluster_state = sim.cluster_state();
         let entries = informer.store().entries();
-        let stored: BTreeMap<_, _> = entries.iter().map(|it| known(it.readable().unwrap())).collect();
-        assert_eq!(stored, truth, "seed {seed}");
-        assert_eq!(*early.lock(), truth, "seed {seed}");
-        assert_eq!(*late.unwrap().lock(), truth, "seed {seed}");
+        let stored: BTreeMap<_, _> = entries.iter().map(|it| observed_state(it.readable().unwrap())).collect();
+        assert_eq!(stored, cluster_state, "seed {seed}");
+        assert_eq!(*early.lock(), cluster_state, "seed {seed}");
+        assert_eq!(*late.unwrap().lock(), cluster_state, "seed {seed}");
         let owners = ["owner-0", "owner-1"].map(|owner| PodIndex::Owner(Uid::new(owner)));
         let owned: usize = owners.iter().map(|owner| informer.store().by_index(owner).unwrap().len()).sum();
-        assert_eq!(owned, truth.len(), "seed {seed}");
+        assert_eq!(owned, cluster_state.len(), "seed {seed}");
         assert_eq!(sim.scope.panicked().now_or_never(), None, "seed {seed}");
         sim.informers.shut_down().await;
     }
@@ -179,7 +179,7 @@ async fn a_frozen_watch_is_healed_within_90_s_by_another_watch() {
     let sim = sim(1);
     sim.create("before", "owner");
     let informer = sim.informers.typed::<Pod>();
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     for round in 0..4 {
         sim.cluster.clear_requests();
         sim.cluster.freeze_watches("pods");
@@ -187,8 +187,8 @@ async fn a_frozen_watch_is_healed_within_90_s_by_another_watch() {
         sim.create(&name, "owner");
         tokio::time::sleep(90 * SECOND).await;
         assert!(informer.store().get("default", &name).unwrap().is_some(), "round {round}");
-        let asked = sim.cluster.requests();
-        assert!(asked.iter().all(|it| it.parameter("watch") == "true" && it.parameter("sendInitialEvents").is_empty()));
+        let requests = sim.cluster.requests();
+        assert!(requests.iter().all(|it| it.parameter("watch") == "true" && it.parameter("sendInitialEvents").is_empty()));
     }
 }
 
@@ -196,7 +196,7 @@ async fn a_frozen_watch_is_healed_within_90_s_by_another_watch() {
 async fn a_new_leader_proves_its_cache_by_watch() {
     let sim = sim(2);
     let informer = sim.informers.typed::<Pod>();
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     tokio::time::sleep(SECOND).await;
     // Objects of other types move the version that a list returns.
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "other" } });

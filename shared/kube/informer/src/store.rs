@@ -129,15 +129,15 @@ impl<T: Cached> Store<T> {
     /// True once an event, a bookmark or a list at or above `version` was applied and the handlers were called.
     /// `version` must be of this type. A version that is not a number cannot be compared and counts as passed.
     #[must_use]
-    pub fn passed(&self, version: &Version) -> bool {
-        self.0.progress.passed(version)
+    pub fn has_passed(&self, version: &Version) -> bool {
+        self.0.progress.has_passed(version)
     }
 
     /// Returns true when `version` has been passed already; then `wake` is dropped. Otherwise `wake` is called once it
-    /// has been passed, or when the store went back to an older version. It is called in the informer's task, so it must
-    /// be fast.
-    pub fn when_passed(&self, version: Version, wake: Wake) -> bool {
-        self.0.progress.when_passed(&version, wake)
+    /// has been passed, or when the store went back to an older version. It is called in the informer's task, so it
+    /// must be fast.
+    pub fn call_when_passed(&self, version: Version, wake: Wake) -> bool {
+        self.0.progress.call_when_passed(&version, wake)
     }
 
     pub(crate) fn unreadable(&self) -> usize {
@@ -197,7 +197,7 @@ impl<T: Cached> Store<T> {
     }
 
     /// From now on reads return errors, until the next [`Store::replace`].
-    pub(crate) fn distrust(&self, why: &str) {
+    pub(crate) fn mark_untrusted(&self, why: &str) {
         let mut content = self.0.content.write();
         if !matches!(content.trust, Trust::NotSynced) {
             content.trust = Trust::Broken(why.into());

@@ -25,24 +25,25 @@ pub trait Watched: Send + Sync {
     fn has_synced(&self) -> bool;
 
     /// Waits until [`Watched::has_synced`]. Waits for ever if the informer is stopped before.
-    fn synced(&self) -> BoxFuture<'_, ()>;
+    fn wait_for_sync(&self) -> BoxFuture<'_, ()>;
 
     /// The time since the last sign of life of the server: a frame, a response, or the normal end of a stream. A
     /// healthy watch of an idle type is silent for up to 75 s.
-    fn last_sign_of_life(&self) -> Option<Duration>;
+    fn silent_for(&self) -> Option<Duration>;
 
     /// For how long a response has been due: requests without a response, or a stream that is silent after its timeout.
     /// `None` while no response is due, and while the rate limiter delays our request.
-    fn unanswered(&self) -> Option<Duration> {
+    fn unanswered_for(&self) -> Option<Duration> {
         None
     }
 
     /// For how long no list or watch has succeeded since the first failure. `None` while a watch is open.
-    fn behind(&self) -> Option<Duration> {
+    fn failing_for(&self) -> Option<Duration> {
         None
     }
 
-    /// The version of the store; `None` before the first set. While a set or an event is handled it is the version before it.
+    /// The version of the store; `None` before the first set. While a set or an event is handled it is the version
+    /// before it.
     fn store_version(&self) -> Option<Version>;
 
     /// The version of the newest event that was applied and handled, or of the newest object in a set. Other than the
@@ -51,15 +52,15 @@ pub trait Watched: Send + Sync {
     /// `None` before the first object.
     fn last_event_version(&self) -> Option<Version>;
 
-    /// See [`crate::Store::passed`].
-    fn passed(&self, version: &Version) -> bool;
+    /// See [`crate::Store::has_passed`].
+    fn has_passed(&self, version: &Version) -> bool;
 
-    /// See [`crate::Store::when_passed`].
-    fn when_passed(&self, version: Version, wake: Wake) -> bool;
+    /// See [`crate::Store::call_when_passed`].
+    fn call_when_passed(&self, version: Version, wake: Wake) -> bool;
 
     /// True when a set, the first or a later one, was read as the most recent state and was requested at `instant` or
     /// later.
-    fn first_set_was_consistent_after(&self, instant: BootInstant) -> bool;
+    fn has_consistent_set_since(&self, instant: BootInstant) -> bool;
 
     /// Closes the informer's own watch and reopens it from its version for three seconds. Near their end the server
     /// sends a bookmark. Has no effect while a set is being read.
@@ -87,7 +88,7 @@ pub(crate) enum Command {
 }
 
 /// The state of one informer, written by its task and read by other tasks.
-pub(crate) struct Vitals {
+pub(crate) struct InformerState {
     resource: Resource,
     clock: Clock,
     commands: mpsc::UnboundedSender<Command>,
@@ -96,19 +97,19 @@ pub(crate) struct Vitals {
     /// When the last consistent set was requested.
     consistent: Mutex<Option<BootInstant>>,
     last_event: Mutex<Option<Version>>,
-    life: Mutex<Life>,
+    liveness: Mutex<Liveness>,
     objects: AtomicUsize,
     meter: Arc<Meter>,
 }
 
 #[derive(Default)]
-struct Life {
-    last_sign: Option<Instant>,
-    unanswered: Option<Instant>,
-    behind: Option<Instant>,
+struct Liveness {
+    last_response: Option<Instant>,
+    unanswered_since: Option<Instant>,
+    failing_since: Option<Instant>,
 }
 
-impl Vitals {
+impl InformerState {
     pub(crate) fn new(
         resource: Resource,
         clock: Clock,
@@ -124,13 +125,13 @@ impl Vitals {
             synced: watch::Sender::new(false),
             consistent: Mutex::default(),
             last_event: Mutex::default(),
-            life: Mutex::default(),
+            liveness: Mutex::default(),
             objects: AtomicUsize::new(0),
             meter,
         }
     }
 
-    pub(crate) fn command(&self, command: Command) {
+    pub(crate) fn send_command(&self, command: Command) {
         // A stopped informer ignores commands.
         let _ = self.commands.send(command);
     }
@@ -139,21 +140,22 @@ impl Vitals {
         &self.meter
     }
 
-    pub(crate) fn record_sign_of_life(&self, now: Instant) {
-        self.life.lock().last_sign = Some(now);
+    pub(crate) fn record_response(&self, now: Instant) {
+        self.liveness.lock().last_response = Some(now);
     }
 
     /// Records since when a response has been due, and since when no request has succeeded.
-    pub(crate) fn set_trouble(&self, unanswered: Option<Instant>, behind: Option<Instant>) {
-        let mut life = self.life.lock();
-        (life.unanswered, life.behind) = (unanswered, behind);
+    pub(crate) fn set_liveness(&self, unanswered_since: Option<Instant>, failing_since: Option<Instant>) {
+        let mut liveness = self.liveness.lock();
+        (liveness.unanswered_since, liveness.failing_since) = (unanswered_since, failing_since);
     }
 
     pub(crate) fn set_objects(&self, count: usize) {
         self.objects.store(count, Ordering::Relaxed);
     }
 
-    /// Records that an event or object of this version was applied and handled. Call it before [`Vitals::on_progress`].
+    /// Records that an event or object of this version was applied and handled. Call it before
+    /// [`InformerState::on_progress`].
     pub(crate) fn record_event_version(&self, version: Version) {
         let mut last = self.last_event.lock();
         if last.as_ref().is_none_or(|it| !version.is_older_than(it)) {
@@ -179,7 +181,7 @@ impl Vitals {
     }
 }
 
-impl Watched for Vitals {
+impl Watched for InformerState {
     fn resource(&self) -> &Resource {
         &self.resource
     }
@@ -188,22 +190,22 @@ impl Watched for Vitals {
         *self.synced.borrow()
     }
 
-    fn synced(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_sync(&self) -> BoxFuture<'_, ()> {
         Box::pin(wait_for(&self.synced, |synced| *synced))
     }
 
-    fn last_sign_of_life(&self) -> Option<Duration> {
-        let last = self.life.lock().last_sign?;
+    fn silent_for(&self) -> Option<Duration> {
+        let last = self.liveness.lock().last_response?;
         Some(self.clock.now().saturating_duration_since(last))
     }
 
-    fn unanswered(&self) -> Option<Duration> {
-        let since = self.life.lock().unanswered?;
+    fn unanswered_for(&self) -> Option<Duration> {
+        let since = self.liveness.lock().unanswered_since?;
         Some(self.clock.now().saturating_duration_since(since))
     }
 
-    fn behind(&self) -> Option<Duration> {
-        let since = self.life.lock().behind?;
+    fn failing_for(&self) -> Option<Duration> {
+        let since = self.liveness.lock().failing_since?;
         Some(self.clock.now().saturating_duration_since(since))
     }
 
@@ -215,24 +217,24 @@ impl Watched for Vitals {
         self.last_event.lock().clone()
     }
 
-    fn passed(&self, version: &Version) -> bool {
-        self.progress.passed(version)
+    fn has_passed(&self, version: &Version) -> bool {
+        self.progress.has_passed(version)
     }
 
-    fn when_passed(&self, version: Version, wake: Wake) -> bool {
-        self.progress.when_passed(&version, wake)
+    fn call_when_passed(&self, version: Version, wake: Wake) -> bool {
+        self.progress.call_when_passed(&version, wake)
     }
 
-    fn first_set_was_consistent_after(&self, instant: BootInstant) -> bool {
-        self.consistent.lock().is_some_and(|asked| asked >= instant)
+    fn has_consistent_set_since(&self, instant: BootInstant) -> bool {
+        self.consistent.lock().is_some_and(|requested_at| requested_at >= instant)
     }
 
     fn reopen_for_proof(&self) {
-        self.command(Command::ReopenForProof);
+        self.send_command(Command::ReopenForProof);
     }
 
     fn relist_consistently(&self) {
-        self.command(Command::RelistConsistently);
+        self.send_command(Command::RelistConsistently);
     }
 
     fn len(&self) -> usize {

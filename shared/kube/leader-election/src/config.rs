@@ -90,7 +90,7 @@ impl Config {
     /// The timeout of one request, for [`client::Clients::lease`]. After a request without a response there is time for
     /// another one before the renew deadline.
     #[must_use]
-    pub fn attempt(&self) -> Duration {
+    pub fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn two_attempts_fit_into_a_renew_deadline_that_is_not_absurd() {
-        let of = |millis| Config { renew_deadline: Duration::from_millis(millis), ..config() }.attempt().as_millis();
+        let of = |millis| Config { renew_deadline: Duration::from_millis(millis), ..config() }.request_timeout().as_millis();
         assert_eq!([of(10_000), of(4_000), of(1_500)], [5_000, 2_000, 1_000]);
     }
 

@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Config,
     config::leases,
-    health::Seen,
-    machine::{Action, Answer, Machine, Notice, Request},
+    health::LeaseState,
+    machine::{ElectionAction, RequestOutcome, Machine, LeaseEvent, LeaseRequest},
     record::Lease,
     signal::Signal,
 };
 
 /// The interval at which a leader checks the clock. Timers do not run while the host is suspended, but the lease
 /// expires.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(1);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Executes the actions of the machine. Ends when the Lease is lost, or on `stop`.
 pub(crate) struct Driver {
@@ -27,27 +27,27 @@ pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) clock: Clock,
     pub(crate) term: Term,
-    pub(crate) notices: UnboundedReceiver<Notice>,
+    pub(crate) lease_events: UnboundedReceiver<LeaseEvent>,
     /// Unbounded, because renewing must not wait for the manager. There are only a few signals per term.
     pub(crate) signals: UnboundedSender<Signal>,
-    pub(crate) seen: Arc<Mutex<Seen>>,
+    pub(crate) lease_state: Arc<Mutex<LeaseState>>,
     pub(crate) master: IntGauge,
     pub(crate) slow_path: IntCounter,
     pub(crate) stop: CancellationToken,
 }
 
-type InFlight = Option<Pin<Box<dyn Future<Output = Answer> + Send>>>;
+type InFlight = Option<Pin<Box<dyn Future<Output = RequestOutcome> + Send>>>;
 
 impl Driver {
     pub(crate) async fn run(mut self) {
         tracing::info!(lock = %self.config.lock(), "Attempting to acquire leader lease...");
         let mut in_flight: InFlight = None;
         loop {
-            self.carry_out(&mut in_flight);
+            self.run_actions(&mut in_flight);
             if self.machine.is_over() {
                 return;
             }
-            let rest = self.rest();
+            let wait_time = self.wait_time();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => {
@@ -55,45 +55,45 @@ impl Driver {
                     // Otherwise the release could read a Lease without a holder, and our name would be stored after
                     // that.
                     if in_flight.is_some() {
-                        answer(&mut in_flight).await;
+                        next_outcome(&mut in_flight).await;
                     }
                     return;
                 }
-                answer = answer(&mut in_flight) => {
+                outcome = next_outcome(&mut in_flight) => {
                     in_flight = None;
-                    self.machine.answered(answer, self.clock.boot());
+                    self.machine.on_response(outcome, self.clock.boot());
                 }
-                Some(notice) = self.notices.recv() => self.machine.noticed(notice, self.clock.boot()),
-                () = tokio::time::sleep(rest) => {}
+                Some(event) = self.lease_events.recv() => self.machine.on_lease_event(event, self.clock.boot()),
+                () = tokio::time::sleep(wait_time) => {}
             }
         }
     }
 
-    fn carry_out(&mut self, in_flight: &mut InFlight) {
-        while let Some(action) = self.machine.due(self.clock.boot(), self.clock.wall()) {
+    fn run_actions(&mut self, in_flight: &mut InFlight) {
+        while let Some(action) = self.machine.next_action(self.clock.boot(), self.clock.wall()) {
             match action {
-                Action::Send(request) => {
-                    self.seen.lock().wrote |= !matches!(request, Request::Get);
+                ElectionAction::Send(request) => {
+                    self.lease_state.lock().has_written |= !matches!(request, LeaseRequest::Get);
                     *in_flight = Some(Box::pin(send(self.api.clone(), self.config.clone(), request)));
                 }
-                Action::Renewed(sent) => {
-                    if !self.term.renewed(sent, self.config.limits()) {
-                        self.machine.term_ended();
+                ElectionAction::Renewed(sent) => {
+                    if !self.term.extend(sent, self.config.limits()) {
+                        self.machine.on_term_ended();
                     }
                 }
-                Action::SlowPath => self.slow_path.inc(),
-                Action::Failed(why) => tracing::warn!(err = why, lock = %self.config.lock(), "Failed to update lease"),
-                Action::Tell(signal) => self.tell(signal),
+                ElectionAction::SlowPath => self.slow_path.inc(),
+                ElectionAction::Failed(why) => tracing::warn!(err = why, lock = %self.config.lock(), "Failed to update lease"),
+                ElectionAction::Signal(signal) => self.send_signal(signal),
             }
         }
-        let mut seen = self.seen.lock();
-        seen.held_since = self.machine.held_since();
+        let mut lease_state = self.lease_state.lock();
+        lease_state.held_since = self.machine.held_since();
         if let Some(uid) = self.machine.uid() {
-            seen.uid = uid.clone();
+            lease_state.uid = uid.clone();
         }
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         match &signal {
             Signal::Acquired(_) => {
                 tracing::info!(lock = %self.config.lock(), "Successfully acquired lease");
@@ -109,13 +109,13 @@ impl Driver {
         let _ = self.signals.send(signal);
     }
 
-    fn rest(&self) -> Duration {
+    fn wait_time(&self) -> Duration {
         let deadline = self.machine.next_deadline();
-        deadline.map_or(LOOK_AT_CLOCK, |at| at.saturating_since(self.clock.boot()).min(LOOK_AT_CLOCK))
+        deadline.map_or(CLOCK_CHECK_INTERVAL, |at| at.saturating_since(self.clock.boot()).min(CLOCK_CHECK_INTERVAL))
     }
 }
 
-async fn answer(in_flight: &mut InFlight) -> Answer {
+async fn next_outcome(in_flight: &mut InFlight) -> RequestOutcome {
     match in_flight {
         Some(request) => request.await,
         None => std::future::pending().await,
@@ -123,13 +123,13 @@ async fn answer(in_flight: &mut InFlight) -> Answer {
 }
 
 /// Sends one request. The client limits its time.
-async fn send(api: Api, config: Arc<Config>, request: Request) -> Answer {
-    let answer = match request {
-        Request::Get => read(&api, &config).await.map(|it| it.map_or(Answer::Absent, |it| Answer::Read(Box::new(it)))),
-        Request::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(Answer::Stored),
-        Request::Update(lease) => replace(&api, &config, &lease).await.map(Answer::Stored),
+async fn send(api: Api, config: Arc<Config>, request: LeaseRequest) -> RequestOutcome {
+    let outcome = match request {
+        LeaseRequest::Get => read(&api, &config).await.map(|it| it.map_or(RequestOutcome::Absent, |it| RequestOutcome::Read(Box::new(it)))),
+        LeaseRequest::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(RequestOutcome::Stored),
+        LeaseRequest::Update(lease) => replace(&api, &config, &lease).await.map(RequestOutcome::Stored),
     };
-    answer.unwrap_or_else(|err| Answer::Failed(err.to_string()))
+    outcome.unwrap_or_else(|err| RequestOutcome::Failed(err.to_string()))
 }
 
 /// Reads the Lease; `None` if it does not exist.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Health, InvalidConfig, Notes, ReleaseError, Signal, driver::Driver, health::Seen, machine::Machine,
+    Config, Health, InvalidConfig, Notes, ReleaseError, Signal, driver::Driver, health::LeaseState, machine::Machine,
     release::release, watch::LeaseWatch,
 };
 
@@ -32,8 +32,8 @@ pub fn stopped_leading(identity: &str) -> String {
 
 /// The dependencies of the elector.
 pub struct Deps {
-    /// A client only for the Lease: without the retry layer, not fenced, and with [`Config::attempt`] as the timeout of
-    /// a request.
+    /// A client only for the Lease: without the retry layer, not fenced, and with [`Config::request_timeout`] as the
+    /// timeout of a request.
     pub api: Api,
     /// The client for the watch on the Lease.
     pub watcher: Watcher,
@@ -58,7 +58,7 @@ pub struct Elector {
     master: IntGauge,
     signals: mpsc::UnboundedReceiver<Signal>,
     over: bool,
-    seen: Arc<Mutex<Seen>>,
+    lease_state: Arc<Mutex<LeaseState>>,
     tasks: Tasks,
 }
 
@@ -101,26 +101,26 @@ impl Elector {
              identify the lease. Please make sure to group by name.",
             &["name"],
         );
-        let (tell, signals) = mpsc::unbounded_channel();
-        let (notify, notices) = mpsc::unbounded_channel();
-        let (seen, stop) = (Arc::<Mutex<Seen>>::default(), CancellationToken::new());
-        let watch = LeaseWatch::new(&config, watcher, clock.clone(), rng.fork(), notify);
+        let (signal_sender, signals) = mpsc::unbounded_channel();
+        let (event_sender, lease_events) = mpsc::unbounded_channel();
+        let (lease_state, stop) = (Arc::<Mutex<LeaseState>>::default(), CancellationToken::new());
+        let watch = LeaseWatch::new(&config, watcher, clock.clone(), rng.fork(), event_sender);
         let driver = Driver {
             machine: Machine::new((*config).clone(), rng, clock.boot()),
             config: config.clone(),
             api: api.clone(),
             clock: clock.clone(),
             term: term.clone(),
-            notices,
-            signals: tell,
-            seen: seen.clone(),
+            lease_events,
+            signals: signal_sender,
+            lease_state: lease_state.clone(),
             master: master.clone(),
             slow_path: slow_path.with_label_values(&[config.name.as_str()]),
             stop: stop.clone(),
         };
         let driver = Some(spawner.spawn("leader election", driver.run()));
         let tasks = Tasks { stop, driver, watch: spawner.spawn("watch of the lease", watch.run()) };
-        Ok(Self { config, api, clock, term, master, signals, over: false, seen, tasks })
+        Ok(Self { config, api, clock, term, master, signals, over: false, lease_state, tasks })
     }
 
     /// Waits for the next signal. After [`Signal::Lost`] there are no more signals, and this waits forever. Dropping
@@ -154,11 +154,11 @@ impl Elector {
         if let Some(driver) = self.tasks.driver.take() {
             driver.ended().await;
         }
-        if !std::mem::take(&mut self.seen.lock().wrote) {
+        if !std::mem::take(&mut self.lease_state.lock().has_written) {
             return Ok(());
         }
         let released = release(&self.api, &self.config, &self.clock, notes).await;
-        self.seen.lock().held_since = None;
+        self.lease_state.lock().held_since = None;
         released
     }
 
@@ -169,13 +169,13 @@ impl Elector {
             clock: self.clock.clone(),
             name: self.config.name.clone(),
             lease_duration: self.config.lease_duration,
-            seen: self.seen.clone(),
+            lease_state: self.lease_state.clone(),
         }
     }
 
     /// The uid of the Lease, for events about it; empty until the Lease was observed.
     #[must_use]
     pub fn lease_uid(&self) -> Uid {
-        self.seen.lock().uid.clone()
+        self.lease_state.lock().uid.clone()
     }
 }

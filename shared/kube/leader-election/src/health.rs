@@ -15,7 +15,7 @@ pub struct Health {
     pub(crate) clock: Clock,
     pub(crate) name: String,
     pub(crate) lease_duration: Duration,
-    pub(crate) seen: Arc<Mutex<Seen>>,
+    pub(crate) lease_state: Arc<Mutex<LeaseState>>,
 }
 
 /// This process holds the Lease and still runs, but has not renewed it for too long.
@@ -28,12 +28,12 @@ pub struct NotRenewed {
 
 /// The state that the driver shares.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LeaseState {
     /// When the Lease was last written or observed to change; `None` if it does not name this process.
     pub(crate) held_since: Option<BootInstant>,
     pub(crate) uid: Uid,
     /// True after a write was sent: the Lease may name this process, even if this was never observed.
-    pub(crate) wrote: bool,
+    pub(crate) has_written: bool,
 }
 
 impl Health {
@@ -42,7 +42,7 @@ impl Health {
     /// # Errors
     /// If this process holds the Lease and has not renewed it for longer than the lease duration plus 20 s.
     pub fn check(&self) -> Result<(), NotRenewed> {
-        let held_since = self.seen.lock().held_since;
+        let held_since = self.lease_state.lock().held_since;
         let stuck =
             held_since.is_some_and(|it| self.clock.boot().saturating_since(it) > self.lease_duration + TOLERANCE);
         if stuck { Err(NotRenewed { lease: self.name.clone() }) } else { Ok(()) }

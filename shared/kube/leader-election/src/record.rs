@@ -117,13 +117,13 @@ impl Lease {
         }
         let annotations = annotations.unwrap_or_default();
         // An annotation that does not decode is ignored; the successor then proves everything.
-        let note = |name: &str| annotations.get(name);
+        let annotation = |name: &str| annotations.get(name);
         Ok(Self {
             uid: uid.unwrap_or_default(),
             version: resource_version.unwrap_or_default(),
             record: record.unwrap_or_default(),
-            fence: note(FENCE).and_then(|it| serde_json::from_str(it).ok()),
-            hand_over: note(HAND_OVER).and_then(|it| serde_json::from_str(it).ok()),
+            fence: annotation(FENCE).and_then(|it| serde_json::from_str(it).ok()),
+            hand_over: annotation(HAND_OVER).and_then(|it| serde_json::from_str(it).ok()),
             object,
         })
     }
@@ -131,7 +131,7 @@ impl Lease {
     /// A new Lease with this process as the first holder.
     pub(crate) fn new(config: &Config, wall: Timestamp) -> Self {
         let metadata = json!({ "namespace": config.namespace, "name": config.name });
-        let nothing = Self {
+        let empty = Self {
             object: Map::from_iter([("metadata".to_owned(), metadata)]),
             uid: Uid::default(),
             version: Version::default(),
@@ -139,18 +139,18 @@ impl Lease {
             fence: None,
             hand_over: None,
         };
-        nothing.held(config, 0, micro_time(wall), wall)
+        empty.with_holder(config, 0, format_micro_time(wall), wall)
     }
 
     /// The Lease with this process as a new holder.
     pub(crate) fn taken(&self, config: &Config, wall: Timestamp) -> Self {
-        self.held(config, self.record.transitions().saturating_add(1), micro_time(wall), wall)
+        self.with_holder(config, self.record.transitions().saturating_add(1), format_micro_time(wall), wall)
     }
 
     /// The Lease with this process still as the holder, and a new renewal.
     pub(crate) fn renewed(&self, config: &Config, wall: Timestamp) -> Self {
-        let acquired = self.record.acquire_time.clone().unwrap_or_else(|| micro_time(wall));
-        self.held(config, self.record.transitions(), acquired, wall)
+        let acquired = self.record.acquire_time.clone().unwrap_or_else(|| format_micro_time(wall));
+        self.with_holder(config, self.record.transitions(), acquired, wall)
     }
 
     /// The Lease without a holder, with the notes for the next one.
@@ -161,8 +161,8 @@ impl Lease {
                 holder: Some(String::new()),
                 // As upstream (`leaderelection.release`): zero is not valid.
                 lease_duration_seconds: Some(1),
-                acquire_time: Some(micro_time(wall)),
-                renew_time: Some(micro_time(wall)),
+                acquire_time: Some(format_micro_time(wall)),
+                renew_time: Some(format_micro_time(wall)),
                 transitions: Some(transitions),
             },
             fence: None,
@@ -172,7 +172,7 @@ impl Lease {
     }
 
     /// The same Lease with the uid and the version that the server has stored.
-    pub(crate) fn stored(self, uid: Uid, version: Version) -> Self {
+    pub(crate) fn with_stored_version(self, uid: Uid, version: Version) -> Self {
         Self { uid, version, ..self }
     }
 
@@ -195,14 +195,14 @@ impl Lease {
         self.record.is_untouched()
     }
 
-    fn held(&self, config: &Config, transitions: i64, acquired: String, wall: Timestamp) -> Self {
+    fn with_holder(&self, config: &Config, transitions: i64, acquired: String, wall: Timestamp) -> Self {
         let ms = u64::try_from(config.renew_deadline.as_millis()).unwrap_or(u64::MAX);
         Self {
             record: Record {
                 holder: Some(config.identity.clone()),
                 lease_duration_seconds: Some(config.lease_seconds()),
                 acquire_time: Some(acquired),
-                renew_time: Some(micro_time(wall)),
+                renew_time: Some(format_micro_time(wall)),
                 transitions: Some(transitions),
             },
             fence: Some(Fence { transitions, ms }),
@@ -262,7 +262,7 @@ fn annotate(annotations: &mut Map<String, Value>, name: &str, text: Option<Strin
 }
 
 /// Formats a time as Go's `MicroTime`: always with six decimals.
-fn micro_time(at: Timestamp) -> String {
+fn format_micro_time(at: Timestamp) -> String {
     format!("{at:.6}")
 }
 

@@ -32,9 +32,9 @@ pub(crate) async fn release(
     clock: &Clock,
     notes: Option<Notes>,
 ) -> Result<(), ReleaseError> {
-    let mut last = String::from("no answer");
+    let mut last = String::from("no response");
     let mut written = false;
-    let tries = async {
+    let attempts = async {
         loop {
             match attempt(api, config, clock, notes.as_ref(), &mut written).await {
                 Ok(done) => return done,
@@ -47,7 +47,7 @@ pub(crate) async fn release(
             }
         }
     };
-    match tokio::time::timeout(config.renew_deadline, tries).await {
+    match tokio::time::timeout(config.renew_deadline, attempts).await {
         Ok(done) => done,
         Err(_) => Err(ReleaseError::TimedOut { limit: config.renew_deadline, last }),
     }
@@ -69,7 +69,7 @@ async fn attempt(
         return Ok(if ok { Ok(()) } else { Err(ReleaseError::TakenBy(holder.to_owned())) });
     }
     let released = lease.released(notes.cloned(), clock.wall());
-    let put = driver::replace(api, config, &released).await;
-    *written |= !matches!(put, Err(ApiError::Conflict(_)));
-    put.map(|_| Ok(()))
+    let result = driver::replace(api, config, &released).await;
+    *written |= !matches!(result, Err(ApiError::Conflict(_)));
+    result.map(|_| Ok(()))
 }

@@ -77,7 +77,7 @@ impl Reviewer {
     async fn attempt(&self, question: &impl Serialize, end: Instant) -> Result<Bytes, ApiError> {
         let begun = self.clock.now();
         let late = |_| Err(ApiError::unknown(format!("no answer within {PATIENCE:?}")));
-        let answer = timeout_at(end, self.api.ask(self.path, question)).await.unwrap_or_else(late);
+        let answer = timeout_at(end, self.api.post(self.path, question)).await.unwrap_or_else(late);
         let code = match &answer {
             // The server returns 201 to a review, although it does not store it.
             Ok(_) => "201".to_owned(),

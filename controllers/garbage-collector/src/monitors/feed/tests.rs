@@ -81,12 +81,12 @@ async fn objects_of_a_partial_set_are_known_and_a_missing_object_is_no_proof() {
     fed.feed.collect(&mut set, owned("dependent", "owner"));
     assert!(matches!(set, PartialSet::First), "nothing is held of a first set");
     fed.feed.replace(set);
-    assert_eq!(fed.feed.held(), 2);
+    assert_eq!(fed.feed.object_count(), 2);
     fed.receive_set(&["dependent", "new"]);
     assert_eq!(["owner", "dependent", "new"].map(|it| fed.is_known(it)), [false, true, true]);
     assert!(!fed.proved_gone("owner"), "a list proves nothing");
     fed.receive_set(&[]);
-    assert_eq!(fed.feed.held(), 0, "an empty set too is one");
+    assert_eq!(fed.feed.object_count(), 0, "an empty set too is one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn a_deleted_event_is_a_proof_also_during_a_set() {
     fed.feed.discard(&mut set, object("other", 10));
     assert!(!fed.is_known("other") && fed.proved_gone("other"));
     fed.feed.replace(set);
-    assert_eq!(fed.feed.held(), 2);
+    assert_eq!(fed.feed.object_count(), 2);
 }
 
 #[tokio::test(start_paused = true)]

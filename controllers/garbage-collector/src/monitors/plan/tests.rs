@@ -14,8 +14,8 @@ fn resource(path: &str) -> Resource {
 }
 
 /// All are preferred and have all verbs.
-fn served(paths: &[&str]) -> Vec<Served> {
-    paths.iter().map(|it| Served::new(resource(it), true, ALL.iter().copied())).collect()
+fn served(paths: &[&str]) -> Vec<ServedResource> {
+    paths.iter().map(|it| ServedResource::new(resource(it), true, ALL.iter().copied())).collect()
 }
 
 fn answer(paths: &[&str], failed: &[&str]) -> Discovery {
@@ -211,10 +211,10 @@ fn acceptance_gc_045_what_cannot_be_deleted_listed_or_watched_is_not_monitored()
     let mut discovery = answer(&["v1/pods"], &[]);
     for lacks in VERBS {
         let verbs = ALL.iter().copied().filter(|it| it != lacks);
-        discovery.served.push(Served::new(resource(&format!("v1/no{lacks}")), true, verbs));
+        discovery.served.push(ServedResource::new(resource(&format!("v1/no{lacks}")), true, verbs));
     }
-    discovery.served.push(Served::new(resource("a.io/v1/older"), false, ALL.iter().copied()));
-    discovery.served.push(Served::new(Resource::namespaced("", "v1", "nokind", ""), true, ALL.iter().copied()));
+    discovery.served.push(ServedResource::new(resource("a.io/v1/older"), false, ALL.iter().copied()));
+    discovery.served.push(ServedResource::new(Resource::namespaced("", "v1", "nokind", ""), true, ALL.iter().copied()));
     discovery.unparsable.push("unexpected GroupVersion string: a/b/c".to_owned());
     check("others are", &discovery, &[], &["v1/pods"], &[], false);
     check("one that loses a verb", &discovery, &["v1/nodelete"], &["v1/pods"], &[], false);
@@ -299,7 +299,7 @@ fn a_known_unwatched_type_is_removed_by_the_same_rule() {
     let lacks = || answer(&["a.io/v2/things", "v1/pods"], &[]);
     let write_only = || {
         let mut answer = lacks();
-        answer.served.push(Served::new(resource("a.io/v1/things"), false, ["create"]));
+        answer.served.push(ServedResource::new(resource("a.io/v1/things"), false, ["create"]));
         answer
     };
     assert_eq!(unserved(&lacks(), 0), [""; 0]);

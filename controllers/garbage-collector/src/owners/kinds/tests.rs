@@ -1,14 +1,14 @@
 use std::time::Duration;
 
-use client::discovery::Served;
+use client::discovery::ServedResource;
 
 use super::*;
 
-fn served(group: &str, version: &str, plural: &str, kind: &str, verbs: &[&str]) -> Served {
+fn served(group: &str, version: &str, plural: &str, kind: &str, verbs: &[&str]) -> ServedResource {
     Served::new(Resource::namespaced(group, version, plural, kind), true, verbs.iter().copied())
 }
 
-fn discovery(served: Vec<Served>, failed: &[&str]) -> Discovery {
+fn discovery(served: Vec<ServedResource>, failed: &[&str]) -> Discovery {
     let failed = failed.iter().map(|it| ((*it).to_owned(), "stale".to_owned())).collect();
     Discovery { served, failed, ..Discovery::default() }
 }
@@ -22,7 +22,7 @@ fn plural(kinds: &Kinds, api_version: &str, kind: &str) -> Option<String> {
     found.ok().map(|it| it.collection(None))
 }
 
-fn all() -> Vec<Served> {
+fn all() -> Vec<ServedResource> {
     vec![
         served("", "v1", "bindings", "Binding", &["create"]),
         served("", "v1", "pods", "Pod", &["get", "delete"]),
@@ -33,7 +33,7 @@ fn all() -> Vec<Served> {
     ]
 }
 
-fn without_things() -> Vec<Served> {
+fn without_things() -> Vec<ServedResource> {
     all().into_iter().filter(|it| &*it.resource.group != "a.io").collect()
 }
 
@@ -108,7 +108,7 @@ fn a_kind_with_two_readable_resources_is_ambiguous() {
 
 #[test]
 fn a_moved_type_is_ambiguous_until_its_old_place_is_unserved() {
-    let cluster = |plural: &str| Served::new(Resource::cluster("a.io", "v2", plural, "Thing"), true, ["get"]);
+    let cluster = |plural: &str| ServedResource::new(Resource::cluster("a.io", "v2", plural, "Thing"), true, ["get"]);
     let old = || served("a.io", "v2", "things", "Thing", &["get"]);
     for (moved, to) in [
         (cluster("allthings"), "/apis/a.io/v2/allthings"),

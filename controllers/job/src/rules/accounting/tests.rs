@@ -260,7 +260,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     let some = pods([pod("a").failed(-1), pod("b").ready(), pod("c")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert!(step.write && step.status.holds("FailureTarget") && !step.status.holds("Failed"));
+    assert!(step.write && step.status.is_condition_true("FailureTarget") && !step.status.is_condition_true("Failed"));
     assert_eq!((counts(&step.status), step.status.active), (counted("", "a b c", (0, 0)), 2), "all fail with the Job");
     assert_eq!((names(&snapshot, &step.release), names(&snapshot, &step.release_deleted)), ("a".into(), "b c".into()));
     let stored = with_status(&job, &step);
@@ -286,7 +286,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     assert!(!step.write, "the last write says it all");
     let LastStep { status, finished } = settled(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
-    assert!(status.holds("Failed") && status.holds("FailureTarget") && status.completion.is_none());
+    assert!(status.is_condition_true("Failed") && status.is_condition_true("FailureTarget") && status.completion.is_none());
     assert_eq!((&*finished.reason, &*finished.message, finished.succeeded), ("BackoffLimitExceeded", "m", false));
 }
 
@@ -296,7 +296,7 @@ fn the_interim_condition_is_set_at_once_and_the_end_when_all_is_deleted_and_obse
     let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     let fresh = job(spec(), json!({ "active": 1 }));
     let some = pods([pod("a").index(0).failed(-1), pod("b").index(1).ready()]);
-    assert!(pass(&fresh, &some, unseen).1.unwrap().status.holds("FailureTarget"));
+    assert!(pass(&fresh, &some, unseen).1.unwrap().status.is_condition_true("FailureTarget"));
 
     let announced = json!({ "active": 1, "failed": 1, "conditions": [true_condition("FailureTarget", "R", "m")] });
     let job = self::job(spec(), announced);
@@ -348,7 +348,7 @@ fn acceptance_job_001_a_job_completes_with_time_reason_and_both_conditions() {
     let step = step.unwrap();
     let announced = step.status.condition("SuccessCriteriaMet").unwrap();
     assert_eq!((&*announced.reason, announced.last_transition), ("CompletionsReached", Some(NOW)));
-    assert!(!step.status.holds("Complete"));
+    assert!(!step.status.is_condition_true("Complete"));
     let LastStep { status, finished } = settled(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
     let complete = status.condition("Complete").unwrap();
@@ -362,11 +362,11 @@ fn acceptance_job_001_a_job_completes_with_time_reason_and_both_conditions() {
 fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() {
     let job = job(json!({ "completions": null, "parallelism": 5 }), json!({ "active": 2 }));
     let some = pods([pod("a").succeeded(-1), pod("b").running()]);
-    assert!(!pass(&job, &some, INPUTS).1.unwrap().status.holds("SuccessCriteriaMet"));
-    assert!(pass(&job, &some[..1], INPUTS).1.unwrap().status.holds("SuccessCriteriaMet"));
+    assert!(!pass(&job, &some, INPUTS).1.unwrap().status.is_condition_true("SuccessCriteriaMet"));
+    assert!(pass(&job, &some[..1], INPUTS).1.unwrap().status.is_condition_true("SuccessCriteriaMet"));
     let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     let step = pass(&job, &some[..1], unseen).1.unwrap();
-    assert!(!step.status.holds("SuccessCriteriaMet"), "one that works may be there unseen");
+    assert!(!step.status.is_condition_true("SuccessCriteriaMet"), "one that works may be there unseen");
 }
 
 #[test]
@@ -490,7 +490,7 @@ fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
     let step = step.unwrap();
     assert!(step.status.condition("Suspended").is_none(), "its end outweighs that");
     let status = settled(&snapshot, step).status.unwrap();
-    assert_eq!((status.holds("Complete"), status.start), (true, None));
+    assert_eq!((status.is_condition_true("Complete"), status.start), (true, None));
 }
 
 #[test]
@@ -500,9 +500,9 @@ fn acceptance_job_050_a_job_reduced_to_zero_completions_completes_with_the_remai
     let small = job(spec(1), stored.clone());
     let step = pass(&small, &[], INPUTS).1.unwrap();
     assert_eq!((&*step.status.completed_indexes, counts(&step.status)), ("0", counted("", "", (1, 2))));
-    assert!(step.status.holds("SuccessCriteriaMet"));
+    assert!(step.status.is_condition_true("SuccessCriteriaMet"));
     let none = job(spec(0), stored);
-    assert!(pass(&none, &[], INPUTS).1.unwrap().status.holds("SuccessCriteriaMet"));
+    assert!(pass(&none, &[], INPUTS).1.unwrap().status.is_condition_true("SuccessCriteriaMet"));
 }
 
 #[test]

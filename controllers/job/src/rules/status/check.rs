@@ -34,34 +34,34 @@ fn conditions(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Inval
     if old.conditions == new.conditions {
         return Ok(());
     }
-    let both = |one, other| new.holds(one) && new.holds(other);
+    let both = |one, other| new.is_condition_true(one) && new.is_condition_true(other);
     deny(both(COMPLETE, FAILED), "complete and failed")?;
     deny(both(COMPLETE, FAILURE), "complete, with FailureTarget")?;
     deny(both(SUCCESS, FAILED), "failed, with SuccessCriteriaMet")?;
     deny(both(SUCCESS, FAILURE), "SuccessCriteriaMet and FailureTarget")?;
-    let began = |type_| new.holds(type_) && !old.holds(type_);
-    deny(began(FAILED) && !new.holds(FAILURE), "failed without FailureTarget")?;
-    deny(began(COMPLETE) && !new.holds(SUCCESS), "complete without SuccessCriteriaMet")?;
+    let began = |type_| new.is_condition_true(type_) && !old.is_condition_true(type_);
+    deny(began(FAILED) && !new.is_condition_true(FAILURE), "failed without FailureTarget")?;
+    deny(began(COMPLETE) && !new.is_condition_true(SUCCESS), "complete without SuccessCriteriaMet")?;
     let mut kept = [COMPLETE, FAILED, SUCCESS, FAILURE].into_iter();
-    deny(kept.any(|it| old.holds(it) && !new.holds(it)), "what has ended does not begin again")
+    deny(kept.any(|it| old.is_condition_true(it) && !new.is_condition_true(it)), "what has ended does not begin again")
 }
 
 fn times(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
-    let is_resumed = old.holds("Suspended") && !new.holds("Suspended");
+    let is_resumed = old.is_condition_true("Suspended") && !new.is_condition_true("Suspended");
     let moved = old.start.is_some() && old.start != new.start;
     deny(moved && !spec.suspend && !is_resumed, "the start moved though the Job is not suspended")?;
     deny(old.completion.is_some() && old.completion != new.completion, "the completion moved")?;
-    if old.completion == new.completion && old.holds(COMPLETE) == new.holds(COMPLETE) {
+    if old.completion == new.completion && old.is_condition_true(COMPLETE) == new.is_condition_true(COMPLETE) {
         return Ok(());
     }
-    deny(new.holds(COMPLETE) && new.completion.is_none(), "complete without a time")?;
-    deny(!new.holds(COMPLETE) && new.completion.is_some(), "a time without being complete")?;
+    deny(new.is_condition_true(COMPLETE) && new.completion.is_none(), "complete without a time")?;
+    deny(!new.is_condition_true(COMPLETE) && new.completion.is_some(), "a time without being complete")?;
     let is_early = new.completion.zip(new.start).is_some_and(|(completion, start)| completion < start);
     deny(is_early, "complete before it started")
 }
 
 fn terminal(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
-    if new.finished().is_none() || old.finished().is_some() && old == new {
+    if new.finished_condition().is_none() || old.finished_condition().is_some() && old == new {
         return Ok(());
     }
     let uncounted = new.uncounted.as_ref().is_some_and(|it| !it.is_empty());

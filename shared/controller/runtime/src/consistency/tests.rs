@@ -57,7 +57,7 @@ impl Rig {
     /// A synced cache.
     async fn cache<T: Typed>(&self) -> Arc<dyn Watched> {
         let watched = self.informers.typed::<T>().watched();
-        watched.synced().await;
+        watched.wait_for_sync().await;
         watched
     }
 
@@ -188,7 +188,7 @@ async fn an_unsynced_cache_shows_no_write_and_enqueues_after_its_first_list() {
     let pods = rig.informers.typed::<Pod>().watched();
     rig.record_write("a", &pods, "99");
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
-    pods.synced().await;
+    pods.wait_for_sync().await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (1, None));
 }
 
@@ -201,7 +201,7 @@ async fn acceptance_common_048_the_highest_version_is_recorded() {
     assert_eq!(rig.record("a"), ["102"]);
     rig.write_up_to(101);
     rig.thaw("pods").await;
-    assert!(pods.passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower one would not do");
+    assert!(pods.has_passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower one would not do");
     rig.record_write("a", &pods, "103");
     assert_eq!(rig.record("a"), ["103"]);
     rig.write_up_to(103);

@@ -7,7 +7,7 @@ use serde::{
 use crate::{
     Atom, Uid, Version,
     json::next_or_default,
-    rest::{Known, Rest, known_fields},
+    unknown_fields::{WithUnknownFields, UnknownFields, impl_deserialize},
     time::{Seconds, rfc3339},
 };
 
@@ -20,7 +20,7 @@ pub struct CronJobStatus {
     pub last_schedule: Option<i64>,
     /// When a Job last completed, in seconds since the epoch.
     pub last_successful: Option<i64>,
-    rest: Rest,
+    unknown_fields: UnknownFields,
 }
 
 /// One entry of `status.active`.
@@ -38,7 +38,7 @@ pub struct ActiveJob {
     pub uid: Uid,
     /// Its resourceVersion at creation.
     pub version: Version,
-    rest: Rest,
+    unknown_fields: UnknownFields,
 }
 
 impl ActiveJob {
@@ -52,19 +52,19 @@ impl ActiveJob {
             name: name.into(),
             uid,
             version,
-            rest: Rest::default(),
+            unknown_fields: UnknownFields::default(),
         }
     }
 }
 
-known_fields!(CronJobStatus);
-known_fields!(ActiveJob);
+impl_deserialize!(CronJobStatus);
+impl_deserialize!(ActiveJob);
 
 fn time<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<i64>, A::Error> {
     Ok(map.next_value::<Option<Seconds>>()?.map(|it| it.0))
 }
 
-impl Known for CronJobStatus {
+impl WithUnknownFields for CronJobStatus {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "active" => self.active = next_or_default(map)?,
@@ -75,12 +75,12 @@ impl Known for CronJobStatus {
         Ok(true)
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        &mut self.rest
+    fn unknown_fields(&mut self) -> &mut UnknownFields {
+        &mut self.unknown_fields
     }
 }
 
-impl Known for ActiveJob {
+impl WithUnknownFields for ActiveJob {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "apiVersion" => self.api_version = next_or_default(map)?,
@@ -94,14 +94,14 @@ impl Known for ActiveJob {
         Ok(true)
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        &mut self.rest
+    fn unknown_fields(&mut self) -> &mut UnknownFields {
+        &mut self.unknown_fields
     }
 }
 
 impl Serialize for CronJobStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { active, last_schedule, last_successful, rest } = self;
+        let Self { active, last_schedule, last_successful, unknown_fields } = self;
         let mut map = serializer.serialize_map(None)?;
         if !active.is_empty() {
             map.serialize_entry("active", active)?;
@@ -111,14 +111,14 @@ impl Serialize for CronJobStatus {
                 map.serialize_entry(key, &rfc3339(*seconds).map_err(S::Error::custom)?)?;
             }
         }
-        rest.write(&mut map)?;
+        unknown_fields.write(&mut map)?;
         map.end()
     }
 }
 
 impl Serialize for ActiveJob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { api_version, kind, namespace, name, uid, version, rest } = self;
+        let Self { api_version, kind, namespace, name, uid, version, unknown_fields } = self;
         let mut map = serializer.serialize_map(None)?;
         for (key, value) in [("kind", kind), ("namespace", namespace)] {
             if !value.is_empty() {
@@ -137,7 +137,7 @@ impl Serialize for ActiveJob {
         if !version.is_empty() {
             map.serialize_entry("resourceVersion", version)?;
         }
-        rest.write(&mut map)?;
+        unknown_fields.write(&mut map)?;
         map.end()
     }
 }

@@ -18,7 +18,7 @@ fn decode(text: &str) -> CronJob {
 }
 
 #[test]
-fn a_cron_job_keeps_what_controllers_read() {
+fn cron_job_has_the_fields_that_controllers_read() {
     let CronJob { meta, creation, spec, status, .. } = decode(CRON_JOB);
     assert_eq!((&*meta.name, meta.uid, creation), ("c", Uid::new("U-1"), Some(1_767_323_045)));
     let want = CronJobSpec {
@@ -38,7 +38,7 @@ fn a_cron_job_keeps_what_controllers_read() {
 }
 
 #[test]
-fn absent_fields_have_the_servers_defaults_and_unknown_words_survive() {
+fn absent_fields_have_the_servers_defaults_and_unknown_values_are_kept() {
     let bare = decode(r#"{"metadata":{"name":"c"},"spec":null}"#);
     assert_eq!(bare.spec.concurrency_policy, ConcurrencyPolicy::Allow);
     assert_eq!((bare.spec.suspend, bare.spec.successful_history), (false, None));
@@ -48,7 +48,7 @@ fn absent_fields_have_the_servers_defaults_and_unknown_words_survive() {
 }
 
 #[test]
-fn a_status_is_written_with_all_that_it_said() {
+fn status_is_written_with_all_fields_that_were_read() {
     let cron_job = decode(CRON_JOB);
     let written = serde_json::to_value(&cron_job.status).unwrap();
     let read: Value = serde_json::from_str(CRON_JOB).unwrap();
@@ -62,7 +62,7 @@ fn a_status_is_written_with_all_that_it_said() {
 }
 
 #[test]
-fn one_that_does_not_decode_is_still_there() {
+fn cron_job_that_does_not_decode_keeps_its_metadata() {
     let frame = r#"{"type":"ADDED","object":{"metadata":{"name":"c"},"status":{"lastScheduleTime":"yesterday"}}}"#;
     let Frame::Unreadable(_, meta, why) = CronJob::decode_frame(frame.as_bytes()) else { panic!() };
     assert_eq!(&*meta.name, "c");

@@ -7,7 +7,7 @@ use serde::{
 use crate::{
     Atom, ConditionStatus, Uid,
     json::next_or_default,
-    rest::{Known, Rest, known_fields},
+    unknown_fields::{WithUnknownFields, UnknownFields, impl_deserialize},
     time::{Seconds, rfc3339},
 };
 
@@ -36,7 +36,7 @@ pub struct JobStatus {
     pub failed_indexes: Option<Box<str>>,
     /// The finished pods that still have our finalizer.
     pub uncounted: Option<UncountedPods>,
-    rest: Rest,
+    unknown_fields: UnknownFields,
 }
 
 /// `status.uncountedTerminatedPods`.
@@ -46,7 +46,7 @@ pub struct UncountedPods {
     pub succeeded: Vec<Uid>,
     /// The failed pods.
     pub failed: Vec<Uid>,
-    rest: Rest,
+    unknown_fields: UnknownFields,
 }
 
 /// One entry of a Job's `status.conditions`.
@@ -64,7 +64,7 @@ pub struct JobCondition {
     pub last_probe: Option<i64>,
     /// When `status` last changed, in seconds since the epoch.
     pub last_transition: Option<i64>,
-    rest: Rest,
+    unknown_fields: UnknownFields,
 }
 
 impl JobStatus {
@@ -74,15 +74,15 @@ impl JobStatus {
         self.conditions.iter().find(|it| &*it.type_ == type_)
     }
 
-    /// True if a condition of this type holds.
+    /// True if a condition of this type has the status `True`.
     #[must_use]
-    pub fn holds(&self, type_: &str) -> bool {
+    pub fn is_condition_true(&self, type_: &str) -> bool {
         self.conditions.iter().any(|it| &*it.type_ == type_ && it.status == ConditionStatus::True)
     }
 
     /// The condition Complete or Failed that finished the Job.
     #[must_use]
-    pub fn finished(&self) -> Option<&JobCondition> {
+    pub fn finished_condition(&self) -> Option<&JobCondition> {
         let ends =
             |it: &&JobCondition| matches!(&*it.type_, "Complete" | "Failed") && it.status == ConditionStatus::True;
         self.conditions.iter().find(ends)
@@ -100,7 +100,7 @@ impl JobCondition {
             message: message.into(),
             last_probe: Some(now),
             last_transition: Some(now),
-            rest: Rest::default(),
+            unknown_fields: UnknownFields::default(),
         }
     }
 }
@@ -119,15 +119,15 @@ impl UncountedPods {
     }
 }
 
-known_fields!(JobStatus);
-known_fields!(UncountedPods);
-known_fields!(JobCondition);
+impl_deserialize!(JobStatus);
+impl_deserialize!(UncountedPods);
+impl_deserialize!(JobCondition);
 
 fn time<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<i64>, A::Error> {
     Ok(map.next_value::<Option<Seconds>>()?.map(|it| it.0))
 }
 
-impl Known for JobStatus {
+impl WithUnknownFields for JobStatus {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "conditions" => self.conditions = next_or_default(map)?,
@@ -146,12 +146,12 @@ impl Known for JobStatus {
         Ok(true)
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        &mut self.rest
+    fn unknown_fields(&mut self) -> &mut UnknownFields {
+        &mut self.unknown_fields
     }
 }
 
-impl Known for UncountedPods {
+impl WithUnknownFields for UncountedPods {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "succeeded" => self.succeeded = next_or_default(map)?,
@@ -161,12 +161,12 @@ impl Known for UncountedPods {
         Ok(true)
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        &mut self.rest
+    fn unknown_fields(&mut self) -> &mut UnknownFields {
+        &mut self.unknown_fields
     }
 }
 
-impl Known for JobCondition {
+impl WithUnknownFields for JobCondition {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "type" => self.type_ = next_or_default(map)?,
@@ -180,8 +180,8 @@ impl Known for JobCondition {
         Ok(true)
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        &mut self.rest
+    fn unknown_fields(&mut self) -> &mut UnknownFields {
+        &mut self.unknown_fields
     }
 }
 
@@ -197,8 +197,8 @@ impl<M: SerializeMap> Writer<M> {
         self.some(key, seconds.map(rfc3339).transpose().map_err(M::Error::custom)?)
     }
 
-    fn end(mut self, rest: &Rest) -> Result<M::Ok, M::Error> {
-        rest.write(&mut self.0)?;
+    fn end(mut self, unknown_fields: &UnknownFields) -> Result<M::Ok, M::Error> {
+        unknown_fields.write(&mut self.0)?;
         self.0.end()
     }
 }
@@ -206,7 +206,7 @@ impl<M: SerializeMap> Writer<M> {
 impl Serialize for JobStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { conditions, start, completion, active, ready, terminating, .. } = self;
-        let Self { succeeded, failed, completed_indexes, failed_indexes, uncounted, rest, .. } = self;
+        let Self { succeeded, failed, completed_indexes, failed_indexes, uncounted, unknown_fields, .. } = self;
         let count = |it: &i32| (*it != 0).then_some(*it);
         let mut map = Writer(serializer.serialize_map(None)?);
         map.some("conditions", (!conditions.is_empty()).then_some(conditions))?;
@@ -220,23 +220,23 @@ impl Serialize for JobStatus {
         map.some("completedIndexes", (!completed_indexes.is_empty()).then_some(completed_indexes))?;
         map.some("failedIndexes", failed_indexes.as_ref())?;
         map.some("uncountedTerminatedPods", uncounted.as_ref())?;
-        map.end(rest)
+        map.end(unknown_fields)
     }
 }
 
 impl Serialize for UncountedPods {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { succeeded, failed, rest } = self;
+        let Self { succeeded, failed, unknown_fields } = self;
         let mut map = Writer(serializer.serialize_map(None)?);
         map.some("succeeded", (!succeeded.is_empty()).then_some(succeeded))?;
         map.some("failed", (!failed.is_empty()).then_some(failed))?;
-        map.end(rest)
+        map.end(unknown_fields)
     }
 }
 
 impl Serialize for JobCondition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { type_, status, reason, message, last_probe, last_transition, rest } = self;
+        let Self { type_, status, reason, message, last_probe, last_transition, unknown_fields } = self;
         let mut map = Writer(serializer.serialize_map(None)?);
         map.some("type", Some(type_))?;
         map.some("status", Some(status))?;
@@ -244,6 +244,6 @@ impl Serialize for JobCondition {
         map.time("lastTransitionTime", *last_transition)?;
         map.some("reason", (!reason.is_empty()).then_some(reason))?;
         map.some("message", (!message.is_empty()).then_some(message))?;
-        map.end(rest)
+        map.end(unknown_fields)
     }
 }

@@ -31,7 +31,7 @@ fn with_conditions(conditions: Value) -> Job {
 }
 
 #[test]
-fn a_job_keeps_what_controllers_read() {
+fn job_has_the_fields_that_controllers_read() {
     let job = decode(JOB);
     assert_eq!((&*job.meta.name, job.creation, job.generation), ("j", Some(T), 3));
     assert_eq!(job.meta().controller().unwrap().uid, Uid::new("c-1"));
@@ -73,11 +73,11 @@ fn a_job_keeps_what_controllers_read() {
     assert_eq!((&*uncounted.succeeded, &*uncounted.failed), (&[Uid::new("p-1")][..], &[Uid::new("p-2")][..]));
     let suspended = job.condition("Suspended").unwrap();
     assert_eq!((suspended.last_probe, suspended.last_transition), (Some(T + 2), Some(T + 3)));
-    assert!(!status.holds("Suspended") && !job.is_finished());
+    assert!(!status.is_condition_true("Suspended") && !job.is_finished());
 }
 
 #[test]
-fn a_status_is_written_with_all_that_it_said() {
+fn status_is_written_with_all_fields_that_were_read() {
     let job = decode(JOB);
     let came: Value = serde_json::from_str(JOB).unwrap();
     assert_eq!(serde_json::to_value(&job.status).unwrap(), came["status"]);
@@ -102,7 +102,7 @@ fn a_status_is_written_with_all_that_it_said() {
 }
 
 #[test]
-fn what_is_not_there_has_the_servers_default() {
+fn absent_fields_have_the_servers_default() {
     for text in [
         r#"{"metadata":{"name":"j"}}"#,
         r#"{"metadata":{"name":"j"},"spec":null,"status":null}"#,
@@ -145,7 +145,7 @@ fn a_job_ends_by_complete_or_failed_and_nothing_else() {
 }
 
 #[test]
-fn only_the_reserved_word_or_none_means_us() {
+fn only_the_reserved_manager_or_none_is_ours() {
     for (managed_by, want) in
         [("null", true), (r#""kubernetes.io/job-controller""#, true), (r#""example.com/x""#, false)]
     {
@@ -174,11 +174,11 @@ fn jobs_are_found_by_uid_by_owner_and_by_a_selector_of_the_user() {
         assert!(keys(&decode(&by_user)).contains(&JobIndex::Manual("ns".into())), "{selector}");
     }
     let legacy = JOB.replace("batch.kubernetes.io/controller-uid", "controller-uid");
-    assert!(decode(&legacy).selects_by_uid());
+    assert!(decode(&legacy).has_generated_selector());
 }
 
 #[test]
-fn what_does_not_decode_is_named() {
+fn decoding_error_names_the_field() {
     for (from, to, field) in [
         (r#""parallelism":2"#, r#""parallelism":"2""#, "spec.parallelism: "),
         (r#""restartPolicy":"Never""#, r#""restartPolicy":1"#, "template.spec.restartPolicy: "),

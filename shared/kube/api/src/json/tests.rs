@@ -30,7 +30,7 @@ fn events_carry_their_object() {
 }
 
 #[test]
-fn an_object_before_its_type_is_read_all_the_same() {
+fn object_before_its_type_is_decoded() {
     let typed_first = Pod::decode_frame(event("MODIFIED", &pod("p", "30")).as_bytes());
     let text = format!(r#"{{"object":{},"type":"MODIFIED"}}"#, pod("p", "30"));
     assert!(matches!(typed_first, Frame::Object(..)));
@@ -43,7 +43,7 @@ fn an_object_before_its_type_is_read_all_the_same() {
 }
 
 #[test]
-fn an_object_that_does_not_decode_is_still_there() {
+fn object_that_does_not_decode_keeps_its_metadata() {
     for (name, object, field) in [
         ("a number as text", pod("p", r#""30""#), "spec.terminationGracePeriodSeconds: "),
         ("a phase as number", pod("p", "30").replace(r#""Running""#, "1"), "status.phase: "),
@@ -70,7 +70,7 @@ fn an_object_that_does_not_decode_is_still_there() {
 }
 
 #[test]
-fn what_has_no_readable_metadata_is_garbage() {
+fn object_without_readable_metadata_is_garbage() {
     for (name, text) in [
         ("no JSON", "{".to_owned()),
         ("nothing", String::new()),
@@ -97,7 +97,7 @@ fn what_has_no_readable_metadata_is_garbage() {
 }
 
 #[test]
-fn bookmarks_tell_the_version_and_the_end_of_the_first_set() {
+fn bookmark_has_the_version_and_the_end_of_the_first_set() {
     for (annotations, initial_end) in [
         (r#"{"k8s.io/initial-events-end":"true"}"#, true),
         (r#"{"k8s.io/initial-events-end":"false"}"#, false),
@@ -122,7 +122,7 @@ fn an_error_is_a_status() {
 }
 
 #[test]
-fn one_item_that_does_not_decode_leaves_the_others() {
+fn page_with_an_undecodable_item_keeps_the_others() {
     let list = format!(
         r#"{{"kind":"PodList","metadata":{{"resourceVersion":"50","continue":"abc","remainingItemCount":7}},
             "items":[{},{},{}]}}"#,
@@ -158,7 +158,7 @@ fn a_page_may_be_empty_but_must_be_a_list() {
 }
 
 #[test]
-fn metadata_is_kept_whole_and_shared() {
+fn metadata_is_complete_and_shared() {
     let text = r#"{"metadata":{"n\u0061me":"a","namespace":"ns","uid":"6B4E1C52-8D1F-4A0B-9B6E-0123456789AB",
         "resourceVersion":"3","finalizers":["f.io/1","f.io/2"],"deletionTimestamp":"2026-01-02T03:04:05Z",
         "ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"o","blockOwnerDeletion":true},{"controller":null}]}}"#;
@@ -175,7 +175,7 @@ fn metadata_is_kept_whole_and_shared() {
 }
 
 #[test]
-fn words_of_a_newer_server_decode() {
+fn unknown_enum_values_decode() {
     let text = pod("p", "30").replace(
         r#""phase":"Running""#,
         r#""phase":"Dreaming","conditions":[{"type":"New","status":"Maybe"}],"newField":{"x":[1]}"#,
@@ -217,7 +217,7 @@ fn acceptance_machinery_018_managed_fields_are_in_no_stored_object() {
 }
 
 #[test]
-fn metadata_is_asked_for_first_and_read_from_whole_objects_too() {
+fn partial_metadata_is_preferred_and_whole_objects_decode_too() {
     for watch in [true, false] {
         let media_types: Vec<&str> = Meta::accept(watch).split(',').collect();
         assert!(media_types.len() == 2 && media_types[0].contains(";as=PartialObjectMetadata"), "{media_types:?}");

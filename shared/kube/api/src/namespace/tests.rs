@@ -12,7 +12,7 @@ const TERMINATING: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"
         {"type":"Gone","status":"False"}]}}"#;
 
 #[test]
-fn a_namespace_keeps_what_its_writes_carry_back() {
+fn namespace_keeps_the_json_that_its_writes_need() {
     let namespace = Namespace::decode_object(TERMINATING.as_bytes()).unwrap();
     assert_eq!((&*namespace.meta.name, namespace.meta.deletion), ("a", Some(1_767_323_045)));
     assert_eq!((namespace.meta.uid.to_string(), &namespace.meta.version), ("U-1".to_owned(), &Version::from(7)));
@@ -30,7 +30,7 @@ fn a_namespace_keeps_what_its_writes_carry_back() {
 }
 
 #[test]
-fn unknown_status_fields_are_carried_along() {
+fn unknown_status_fields_are_kept() {
     let namespace = Namespace::decode_object(TERMINATING.as_bytes()).unwrap();
     let mut foreign = namespace.conditions[0].clone();
     foreign.status = ConditionStatus::False;
@@ -47,7 +47,7 @@ fn unknown_status_fields_are_carried_along() {
 }
 
 #[test]
-fn a_namespace_without_spec_and_status_is_one_too() {
+fn namespace_without_spec_and_status_decodes() {
     for text in [
         r#"{"metadata":{"name":"a"}}"#,
         r#"{"metadata":{"name":"a"},"spec":null,"status":null}"#,
@@ -62,7 +62,7 @@ fn a_namespace_without_spec_and_status_is_one_too() {
 }
 
 #[test]
-fn what_does_not_decode_is_named() {
+fn decoding_error_names_the_field() {
     for (text, field) in [
         (r#"{"metadata":{"name":"a"},"spec":{"finalizers":[1]}}"#, "spec.finalizers[0]: "),
         (

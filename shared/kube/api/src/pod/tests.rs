@@ -6,7 +6,7 @@ fn decode(text: &str) -> Pod {
 }
 
 #[test]
-fn a_pod_keeps_what_controllers_read() {
+fn pod_has_the_fields_that_controllers_read() {
     let pod = decode(
         r#"{"metadata":{"name":"p","namespace":"ns","generation":4,"creationTimestamp":"2026-01-02T03:04:05Z",
             "deletionTimestamp":"2026-01-02T03:05:05Z","deletionGracePeriodSeconds":30,"labels":{"app":"x"},
@@ -61,7 +61,7 @@ fn a_pod_keeps_what_controllers_read() {
 }
 
 #[test]
-fn a_daemons_pod_names_its_node_by_affinity() {
+fn node_of_a_daemon_pod_comes_from_its_affinity() {
     let target = |terms: &str| {
         let affinity = format!(
             r#"{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{{"nodeSelectorTerms":{terms}}}}}}}"#
@@ -118,7 +118,7 @@ fn pods_are_found_by_controller_node_and_namespace() {
 }
 
 #[test]
-fn a_job_finds_what_it_has_to_look_at_and_orphans_that_name_it() {
+fn pods_of_a_job_and_orphans_that_name_it_are_indexed() {
     let works = |kind: &str, phase: &str, finalizers: &str| {
         let text = format!(
             r#"{{"metadata":{{"name":"p","namespace":"ns","finalizers":{finalizers},"ownerReferences":[{{"apiVersion":"batch/v1",
@@ -149,7 +149,7 @@ fn a_job_finds_what_it_has_to_look_at_and_orphans_that_name_it() {
 }
 
 #[test]
-fn endless_grace_is_the_longest_that_fits() {
+fn too_long_grace_period_is_the_maximum() {
     let grace = |seconds: i64| {
         let text = format!(
             r#"{{"metadata":{{"name":"p","deletionGracePeriodSeconds":{seconds}}},

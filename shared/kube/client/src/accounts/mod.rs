@@ -20,12 +20,12 @@ use tokio::sync::Notify;
 
 use self::{
     request::Issued,
-    schedule::{Refused, Schedule},
+    schedule::{RefusalOutcome, Schedule},
 };
 use crate::{
     Api, ApiError, NotSent,
     error::chain,
-    layers::{Authorize, Shown, Tokens, bearer},
+    layers::{Authorize, RequestCredential, TokenSource, bearer},
 };
 
 /// The namespace of the controllers' ServiceAccounts.
@@ -58,10 +58,10 @@ struct Identity {
     clock: Clock,
     schedule: Mutex<Schedule<HeaderValue>>,
     /// Wakes the task of the account: a token was refused.
-    wanted: Notify,
+    refused: Notify,
     /// Wakes the requests that wait for the end of the next attempt, in FIFO order. A `watch` would wake them in random
     /// order.
-    tried: Notify,
+    attempted: Notify,
 }
 
 impl Accounts {
@@ -81,67 +81,67 @@ impl Accounts {
     #[must_use]
     pub fn account(&self, name: &str) -> Account {
         let mut accounts = self.0.accounts.lock();
-        if let Some(known) = accounts.get(name) {
-            return known.clone();
+        if let Some(existing) = accounts.get(name) {
+            return existing.clone();
         }
         let account = Account(Arc::new(Identity {
             name: name.into(),
             clock: self.0.clock.clone(),
             schedule: Mutex::new(Schedule::new(self.0.clock.now())),
-            wanted: Notify::new(),
-            tried: Notify::new(),
+            refused: Notify::new(),
+            attempted: Notify::new(),
         }));
         accounts.insert(name.into(), account.clone());
-        let kept = self.0.clone().keep(account.clone());
-        self.0.spawner.spawn("service account token", kept);
+        let renewing = self.0.clone().keep_renewed(account.clone());
+        self.0.spawner.spawn("service account token", renewing);
         account
     }
 }
 
 impl Inner {
     /// Renews the token of an account until the manager ends.
-    async fn keep(self: Arc<Self>, account: Account) {
+    async fn keep_renewed(self: Arc<Self>, account: Account) {
         let Account(identity) = account;
         loop {
-            let next = identity.schedule.lock().next();
+            let next = identity.schedule.lock().next_deadline();
             tokio::select! {
                 biased;
-                () = identity.wanted.notified() => {}
+                () = identity.refused.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
             }
-            if identity.schedule.lock().next() <= self.clock.now() {
+            if identity.schedule.lock().next_deadline() <= self.clock.now() {
                 self.renew(&identity).await;
             }
         }
     }
 
     async fn renew(&self, identity: &Identity) {
-        let asked = self.clock.now();
-        let answer = request::token(&self.api, &identity.name, &self.clock).await;
-        let result = if answer.is_ok() { "issued" } else { "failed" };
-        self.requests.with_label_values(&[&*identity.name, result]).inc();
+        let requested = self.clock.now();
+        let issued = request::token(&self.api, &identity.name, &self.clock).await;
+        let label = if issued.is_ok() { "issued" } else { "failed" };
+        self.requests.with_label_values(&[&*identity.name, label]).inc();
         let mut schedule = identity.schedule.lock();
         let account = &*identity.name;
-        match answer {
+        match issued {
             Ok(Issued { token, life }) => {
                 if schedule.is_failing() {
-                    tracing::info!(account, "a token has come after all");
+                    tracing::info!(account, "the token was renewed after failures");
                 }
                 tracing::debug!(account, ?life, "token issued");
-                schedule.issued(token, life, asked);
+                schedule.record_issued(token, life, requested);
             }
             Err(err) => {
                 let why = chain(&err);
                 let now = self.clock.now();
-                match schedule.usable(now) {
-                    Some(_) => tracing::warn!(account, err = %why, "cannot renew the token; the old one is used on"),
-                    None => tracing::warn!(account, err = %why, "no token: its controllers can do nothing"),
+                match schedule.valid_token(now) {
+                    Some(_) => tracing::warn!(account, err = %why, "cannot renew the token; the old one is still used"),
+                    None => tracing::warn!(account, err = %why, "no token: its controllers cannot send requests"),
                 }
-                schedule.failed(why, now);
+                schedule.record_failure(why, now);
             }
         }
         drop(schedule);
-        identity.tried.notify_waiters();
+        identity.attempted.notify_waiters();
     }
 }
 
@@ -152,42 +152,42 @@ impl Account {
 }
 
 impl Identity {
-    fn usable(&self) -> Option<Shown> {
-        let held = self.schedule.lock().usable(self.clock.now())?;
-        Some(Shown { value: Some(held.token), serial: held.serial })
+    fn valid_credential(&self) -> Option<RequestCredential> {
+        let current = self.schedule.lock().valid_token(self.clock.now())?;
+        Some(RequestCredential { value: Some(current.token), serial: current.serial })
     }
 }
 
-impl Tokens for Identity {
-    fn token(&self) -> BoxFuture<'_, Result<Shown, ApiError>> {
+impl TokenSource for Identity {
+    fn token(&self) -> BoxFuture<'_, Result<RequestCredential, ApiError>> {
         Box::pin(async move {
             loop {
                 // Registered before the check, so that an attempt that ends in between is not missed.
-                let tried = self.tried.notified();
-                if let Some(shown) = self.usable() {
-                    return Ok(shown);
+                let attempted = self.attempted.notified();
+                if let Some(credential) = self.valid_credential() {
+                    return Ok(credential);
                 }
-                if let Some(why) = self.schedule.lock().gives_up() {
+                if let Some(why) = self.schedule.lock().final_error() {
                     let text = format!("no token of ServiceAccount {ACCOUNT_NAMESPACE}/{}: {why}", self.name);
                     return Err(ApiError::NotSent(NotSent::Unidentified(text)));
                 }
-                tried.await;
+                attempted.await;
             }
         })
     }
 
-    fn refused(&self, serial: u64) -> BoxFuture<'_, bool> {
+    fn on_refused(&self, serial: u64) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            let tried = self.tried.notified();
-            let decision = self.schedule.lock().refused(serial, self.clock.now());
-            match decision {
-                Refused::Newer => true,
-                Refused::Stands => false,
-                Refused::Renew => {
-                    tracing::info!(account = %self.name, "the token was refused: asking for another");
-                    self.wanted.notify_one();
-                    tried.await;
-                    self.usable().is_some_and(|it| it.serial != serial)
+            let attempted = self.attempted.notified();
+            let outcome = self.schedule.lock().on_refused(serial, self.clock.now());
+            match outcome {
+                RefusalOutcome::Newer => true,
+                RefusalOutcome::Final => false,
+                RefusalOutcome::Renew => {
+                    tracing::info!(account = %self.name, "the token was refused: requesting another");
+                    self.refused.notify_one();
+                    attempted.await;
+                    self.valid_credential().is_some_and(|it| it.serial != serial)
                 }
             }
         })

@@ -1,4 +1,4 @@
-//! Discovery documents, aggregated and legacy, and what they come to.
+//! Parses discovery documents, aggregated and legacy, into a `Discovery`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,39 +8,39 @@ use std::{
 use api::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::discovery::{Discovery, Served};
+use crate::discovery::{Discovery, ServedResource};
 
 /// Where the core group is listed.
 pub(crate) const CORE: &str = "/api";
-/// Where all other groups are.
+/// Where all other groups are listed.
 pub(crate) const NAMED: &str = "/apis";
 
-/// What `/api` or `/apis` answered.
+/// The response to `/api` or `/apis`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     /// Groups with all their resources.
-    Aggregated(Vec<Group>),
+    Aggregated(Vec<ListedGroup>),
     /// Names only, one list for each group: its versions, the preferred one first.
     Names(Vec<Vec<GroupVersion>>),
 }
 
 /// One API group, its versions in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) versions: Vec<Version>,
+pub(crate) struct ListedGroup {
+    pub(crate) versions: Vec<ListedVersion>,
 }
 
 /// One version of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct ListedVersion {
     pub(crate) at: GroupVersion,
     /// Its resources, or why they are not known.
-    pub(crate) resources: Result<Vec<Listed>, String>,
+    pub(crate) resources: Result<Vec<ListedResource>, String>,
 }
 
 /// A resource as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedResource {
     plural: String,
     kind: String,
     namespaced: bool,
@@ -79,7 +79,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// Reads the answer of `/api` or `/apis`, whichever form the server chose.
+/// Parses the response to `/api` or `/apis`, in any form that a server may return.
 pub(crate) fn root(bytes: &[u8]) -> Result<Root, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     match document.kind.as_str() {
@@ -88,23 +88,23 @@ pub(crate) fn root(bytes: &[u8]) -> Result<Root, String> {
             let versions = document.versions.into_iter().map(GroupVersion).collect();
             Ok(Root::Names(vec![versions]))
         }
-        "APIGroupList" => Ok(Root::Names(document.groups.into_iter().map(by_preference).collect())),
+        "APIGroupList" => Ok(Root::Names(document.groups.into_iter().map(versions_by_preference).collect())),
         other => Err(format!("unexpected kind {other:?}")),
     }
 }
 
-/// Reads the resources of one group version in the legacy form.
-pub(crate) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
+/// Parses the resources of one group version in the legacy form.
+pub(crate) fn resources(bytes: &[u8]) -> Result<Vec<ListedResource>, String> {
     let list: LegacyResources = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     let listed = list.resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| {
         let LegacyResource { name, namespaced, kind, verbs } = it;
-        Listed { plural: name, kind, namespaced, verbs }
+        ListedResource { plural: name, kind, namespaced, verbs }
     });
     Ok(listed.collect())
 }
 
-/// Puts together what the versions of all groups list. What cannot be asked is kept by name.
-pub(crate) fn assemble(groups: Vec<Group>, broken: BTreeMap<&'static str, String>) -> Discovery {
+/// Combines the resources of all groups. What could not be read is kept by name.
+pub(crate) fn assemble(groups: Vec<ListedGroup>, broken: BTreeMap<&'static str, String>) -> Discovery {
     let mut discovery = Discovery { broken, ..Discovery::default() };
     for group in groups {
         add_group(&mut discovery, group);
@@ -114,8 +114,8 @@ pub(crate) fn assemble(groups: Vec<Group>, broken: BTreeMap<&'static str, String
 }
 
 fn add_group(discovery: &mut Discovery, group: Group) {
-    let mut told = BTreeSet::new();
-    for Version { at, resources } in group.versions {
+    let mut preferred = BTreeSet::new();
+    for ListedVersion { at, resources } in group.versions {
         let (group, version) = match at.parts() {
             Ok(parts) => parts,
             Err(err) => {
@@ -130,15 +130,15 @@ fn add_group(discovery: &mut Discovery, group: Group) {
                 continue;
             }
         };
-        for Listed { plural, kind, namespaced, verbs } in resources {
+        for ListedResource { plural, kind, namespaced, verbs } in resources {
             let resource = Resource { namespaced, ..Resource::namespaced(group, version, &plural, &kind) };
             let verbs = verbs.iter().map(String::as_str);
-            discovery.served.push(Served::new(resource, told.insert(plural), verbs));
+            discovery.served.push(ServedResource::new(resource, preferred.insert(plural), verbs));
         }
     }
 }
 
-fn aggregated(item: Item) -> Group {
+fn aggregated(item: Item) -> ListedGroup {
     let name = item.metadata.name;
     let versions = item.versions.into_iter().map(|it| {
         let at = GroupVersion::of(&name, &it.version);
@@ -148,16 +148,16 @@ fn aggregated(item: Item) -> Group {
             let listed = it.resources.into_iter().map(|it| {
                 let ItemResource { resource, response_kind, scope, verbs } = it;
                 let namespaced = scope == "Namespaced";
-                Listed { plural: resource, kind: response_kind.kind, namespaced, verbs }
+                ListedResource { plural: resource, kind: response_kind.kind, namespaced, verbs }
             });
             Ok(listed.collect())
         };
-        Version { at, resources }
+        ListedVersion { at, resources }
     });
-    Group { versions: versions.collect() }
+    ListedGroup { versions: versions.collect() }
 }
 
-fn by_preference(group: LegacyGroup) -> Vec<GroupVersion> {
+fn versions_by_preference(group: LegacyGroup) -> Vec<GroupVersion> {
     let preferred = group.preferred_version.group_version;
     let mut versions: Vec<String> = group.versions.into_iter().map(|it| it.group_version).collect();
     // A stable sort: the others stay in the server's order.

@@ -12,7 +12,7 @@ pub(super) struct Invocation {
     /// `apiVersion` of the input and the output.
     pub(super) version: &'static str,
     /// `KUBERNETES_EXEC_INFO`
-    pub(super) question: String,
+    pub(super) exec_info: String,
     /// A hint for users whose plugin is not installed.
     pub(super) hint: String,
 }
@@ -29,9 +29,9 @@ impl Invocation {
         let refused = |field: &'static str, reason: String| ConfigError::Exec { field, reason };
         let missing = |field| refused(field, "is missing".to_owned());
         let command = exec.command.clone().filter(|it| !it.is_empty()).ok_or_else(|| missing("command"))?;
-        let asked = exec.api_version.as_deref().filter(|it| !it.is_empty()).ok_or_else(|| missing("apiVersion"))?;
-        let version = VERSIONS.into_iter().find(|it| *it == asked).ok_or_else(|| {
-            refused("apiVersion", format!("{asked:?} is not supported: {} or {}", VERSIONS[0], VERSIONS[1]))
+        let requested = exec.api_version.as_deref().filter(|it| !it.is_empty()).ok_or_else(|| missing("apiVersion"))?;
+        let version = VERSIONS.into_iter().find(|it| *it == requested).ok_or_else(|| {
+            refused("apiVersion", format!("{requested:?} is not supported: {} or {}", VERSIONS[0], VERSIONS[1]))
         })?;
         match exec.interactive_mode {
             Some(ExecInteractiveMode::Always) => {
@@ -55,12 +55,12 @@ impl Invocation {
         if texts.into_iter().any(|it| it.contains('\0')) {
             return Err(refused("args", "an argument, value or command contains a zero byte".to_owned()));
         }
-        let question = question(version, exec)?.to_string();
-        Ok(Self { command, args, env, version, question, hint: exec.install_hint.clone().unwrap_or_default() })
+        let exec_info = exec_info(version, exec)?.to_string();
+        Ok(Self { command, args, env, version, exec_info, hint: exec.install_hint.clone().unwrap_or_default() })
     }
 }
 
-fn question(version: &str, exec: &ExecConfig) -> Result<Value, ConfigError> {
+fn exec_info(version: &str, exec: &ExecConfig) -> Result<Value, ConfigError> {
     let mut spec = json!({ "interactive": false });
     if exec.provide_cluster_info {
         let unknown = |reason: String| ConfigError::Exec { field: "provideClusterInfo", reason };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_told_who_asks() {
+    fn exec_info_contains_the_cluster_if_requested() {
         let it =
             of("{apiVersion: client.authentication.k8s.io/v1, command: /bin/x, args: [a], interactiveMode: Never, \
                      env: [{name: A, value: b}], provideClusterInfo: true, installHint: get it}")
@@ -89,14 +89,14 @@ mod tests {
         assert_eq!((it.command.as_str(), it.args.as_slice()), ("/bin/x", &["a".to_owned()][..]));
         assert_eq!(it.env, [("A".to_owned(), "b".to_owned())]);
         assert_eq!(it.hint, "get it");
-        let question: Value = serde_json::from_str(&it.question).unwrap();
+        let exec_info: Value = serde_json::from_str(&it.exec_info).unwrap();
         let want = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
             "spec": { "interactive": false, "cluster": { "server": "https://s", "config": { "a": 1 } } },
         });
-        assert_eq!(question, want);
+        assert_eq!(exec_info, want);
         let beta = of("{apiVersion: client.authentication.k8s.io/v1beta1, command: x}").unwrap();
-        assert!(!beta.question.contains("cluster") && beta.question.contains("v1beta1"), "{}", beta.question);
+        assert!(!beta.exec_info.contains("cluster") && beta.exec_info.contains("v1beta1"), "{}", beta.exec_info);
     }
 
     #[test]

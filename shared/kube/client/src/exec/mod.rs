@@ -3,12 +3,12 @@
 //! The implementation of kube is not used: it runs the plugin again for each pool, repeats its output in errors, and
 //! does not run it again when a certificate has expired.
 //!
-//! Reading order: `invocation` is the input, `answer` parses the output (`validity` of its certificate), `run` is the
+//! Reading order: `invocation` is the input, `output` parses the output (`validity` of its certificate), `run` is the
 //! process, and this file keeps the credential until it expires or is refused. A plugin may be slow: it runs before the
 //! credential expires, so that the Lease can still be renewed.
 
-mod answer;
 mod invocation;
+mod output;
 mod run;
 mod validity;
 
@@ -26,18 +26,18 @@ use parking_lot::Mutex;
 use rustls::{client::ResolvesClientCert, sign::SingleCertAndKey};
 use tasks::Spawner;
 
-use self::{answer::Credential, invocation::Invocation, validity::Validity};
+use self::{invocation::Invocation, output::Credential, validity::Validity};
 use crate::{
     ApiError, ConfigError, NotSent,
-    layers::{Shown, Tokens},
+    layers::{RequestCredential, TokenSource},
 };
 
 /// A plugin that failed, or that returned an expired credential, is not run again within this time.
-const AGAIN: Duration = Duration::from_secs(1);
+const RERUN_PAUSE: Duration = Duration::from_secs(1);
 /// A new credential is not requested if the present one is younger than this: not when it is refused, and not near its
 /// end, because the plugin may return the same one until then. A plugin that failed less than this ago is not run ahead
 /// of time.
-const FRESH: Duration = Duration::from_secs(10);
+const MIN_AGE: Duration = Duration::from_secs(10);
 /// The percentage of a credential's lifetime that is left when a new one is requested.
 const LEEWAY: u32 = 20;
 /// The buckets of upstream in seconds, from ten minutes to four years.
@@ -59,7 +59,7 @@ const AGES: &[f64] = &[
 #[derive(Clone)]
 pub struct Plugins {
     metrics: Metrics,
-    known: Arc<Mutex<Vec<Plugin>>>,
+    plugins: Arc<Mutex<Vec<Plugin>>>,
 }
 
 /// The plugin of a kubeconfig; cheap to clone. Only one process of it runs at a time, and all connections share its
@@ -78,9 +78,9 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    held: Option<Arc<Held>>,
+    current: Option<Arc<PluginCredential>>,
     /// The current run, which all callers wait for.
-    asking: Option<Asking>,
+    run: Option<PluginRun>,
     /// The last failure and its time.
     failed: Option<(Instant, Arc<str>)>,
 }
@@ -93,30 +93,30 @@ impl State {
     }
 }
 
-type Asking = Shared<BoxFuture<'static, Result<Arc<Held>, Arc<str>>>>;
+type PluginRun = Shared<BoxFuture<'static, Result<Arc<PluginCredential>, Arc<str>>>>;
 
 /// A credential that the plugin returned.
-pub(crate) struct Held {
+pub(crate) struct PluginCredential {
     token: Option<HeaderValue>,
-    ends: Option<Timestamp>,
+    expires: Option<Timestamp>,
     /// When a new credential is requested. This one is used in the meantime.
     renew: Option<Timestamp>,
     /// Distinguishes it from its predecessor.
     serial: u64,
     since: Instant,
-    certificate: Option<Certified>,
+    certificate: Option<ClientCertificate>,
     /// Distinguishes its certificate from the previous one; 0 if there was never a certificate.
     pub(crate) certificate_serial: u64,
 }
 
 #[derive(Clone)]
-struct Certified {
+struct ClientCertificate {
     resolver: Arc<SingleCertAndKey>,
     leaf: Vec<u8>,
     validity: Validity,
 }
 
-impl Held {
+impl PluginCredential {
     /// The client certificate for a TLS connection.
     pub(crate) fn certificate(&self) -> Option<Arc<dyn ResolvesClientCert>> {
         self.certificate.as_ref().map(|it| it.resolver.clone() as Arc<dyn ResolvesClientCert>)
@@ -133,7 +133,7 @@ impl Plugins {
     /// No plugins yet. Their metrics are registered in `metrics`.
     #[must_use]
     pub fn new(metrics: &Metrics) -> Self {
-        Self { metrics: metrics.clone(), known: Arc::default() }
+        Self { metrics: metrics.clone(), plugins: Arc::default() }
     }
 
     /// The plugin of a kubeconfig. It is not run before the first request.
@@ -142,30 +142,30 @@ impl Plugins {
     /// The error names the field.
     pub(crate) fn plugin(&self, exec: &ExecConfig, clock: &Clock, spawner: &Spawner) -> Result<Plugin, ConfigError> {
         let invocation = Invocation::of(exec)?;
-        let mut known = self.known.lock();
-        if let Some(plugin) = known.iter().find(|it| it.0.invocation == invocation) {
+        let mut plugins = self.plugins.lock();
+        if let Some(plugin) = plugins.iter().find(|it| it.0.invocation == invocation) {
             return Ok(plugin.clone());
         }
-        if known.is_empty() {
-            self.show_life();
+        if plugins.is_empty() {
+            self.export_expiry();
         }
         let plugin = Plugin::new(invocation, clock.clone(), spawner.clone(), &self.metrics);
-        known.push(plugin.clone());
+        plugins.push(plugin.clone());
         Ok(plugin)
     }
 
-    fn show_life(&self) {
-        let life = self.metrics.float_gauges(
+    fn export_expiry(&self) {
+        let gauge = self.metrics.float_gauges(
             "rest_client_exec_plugin_ttl_seconds",
             "[ALPHA] Gauge of the shortest TTL (time-to-live) of the client certificate(s) managed by the auth exec \
              plugin. The value is in seconds until certificate expiry (negative if already expired). If auth exec \
              plugins are unused or manage no TLS certificates, the value will be +INF.",
             &[],
         );
-        let known = self.known.clone();
+        let plugins = self.plugins.clone();
         self.metrics.before_encode(move || {
-            let shortest = known.lock().iter().filter_map(Plugin::life).fold(f64::INFINITY, f64::min);
-            life.with_label_values::<&str>(&[]).set(shortest);
+            let shortest = plugins.lock().iter().filter_map(Plugin::seconds_to_expiry).fold(f64::INFINITY, f64::min);
+            gauge.with_label_values::<&str>(&[]).set(shortest);
         });
     }
 }
@@ -190,74 +190,74 @@ impl Plugin {
     }
 
     /// Seconds until its certificate expires, if it has one.
-    fn life(&self) -> Option<f64> {
-        let ends = self.0.state.lock().held.as_ref()?.certificate.as_ref()?.validity.ends;
-        Some(ends.duration_since(self.0.clock.wall()).as_secs_f64())
+    fn seconds_to_expiry(&self) -> Option<f64> {
+        let expires = self.0.state.lock().current.as_ref()?.certificate.as_ref()?.validity.expires;
+        Some(expires.duration_since(self.0.clock.wall()).as_secs_f64())
     }
 
     /// The credential that is valid now. Near its end a new one is requested, and this one is still returned.
     ///
     /// # Errors
     /// The error names the command.
-    pub(crate) async fn credential(&self) -> Result<Arc<Held>, Arc<str>> {
-        let asking = {
+    pub(crate) async fn credential(&self) -> Result<Arc<PluginCredential>, Arc<str>> {
+        let run = {
             let mut state = self.0.state.lock();
             let (wall, now) = (self.0.clock.wall(), self.0.clock.now());
-            let age = |held: &Held| now.saturating_duration_since(held.since);
-            if let Some(held) = state.held.clone() {
-                let ended = held.ends.is_some_and(|it| it <= wall);
-                let due = held.renew.is_some_and(|it| it <= wall) && age(&held) >= FRESH;
-                if !ended && due && state.failure(now, FRESH).is_none() {
+            let age = |current: &PluginCredential| now.saturating_duration_since(current.since);
+            if let Some(current) = state.current.clone() {
+                let has_expired = current.expires.is_some_and(|it| it <= wall);
+                let is_due = current.renew.is_some_and(|it| it <= wall) && age(&current) >= MIN_AGE;
+                if !has_expired && is_due && state.failure(now, MIN_AGE).is_none() {
                     // The run continues in its own task.
-                    drop(self.asking(&mut state));
+                    drop(self.join_or_start_run(&mut state));
                 }
-                if !ended || age(&held) < AGAIN {
-                    return Ok(held);
+                if !has_expired || age(&current) < RERUN_PAUSE {
+                    return Ok(current);
                 }
             }
-            if let Some(why) = state.failure(now, AGAIN) {
+            if let Some(why) = state.failure(now, RERUN_PAUSE) {
                 return Err(why);
             }
-            self.asking(&mut state)
+            self.join_or_start_run(&mut state)
         };
-        asking.await
+        run.await
     }
 
     /// The serial of the certificate that new connections use.
     pub(crate) fn certificate_serial(&self) -> u64 {
-        self.0.state.lock().held.as_ref().map_or(0, |it| it.certificate_serial)
+        self.0.state.lock().current.as_ref().map_or(0, |it| it.certificate_serial)
     }
 
     /// Joins the current run or starts one. It continues when a caller stops waiting.
-    fn asking(&self, state: &mut State) -> Asking {
-        if let Some(asking) = &state.asking {
-            return asking.clone();
+    fn join_or_start_run(&self, state: &mut State) -> PluginRun {
+        if let Some(run) = &state.run {
+            return run.clone();
         }
         let plugin = self.clone();
-        let asking = async move { plugin.ask().await }.boxed().shared();
-        state.asking = Some(asking.clone());
-        self.0.spawner.spawn("exec plugin", asking.clone().map(drop));
-        asking
+        let run = async move { plugin.run().await }.boxed().shared();
+        state.run = Some(run.clone());
+        self.0.spawner.spawn("exec plugin", run.clone().map(drop));
+        run
     }
 
-    async fn ask(&self) -> Result<Arc<Held>, Arc<str>> {
+    async fn run(&self) -> Result<Arc<PluginCredential>, Arc<str>> {
         let Inner { invocation, clock, calls, .. } = &*self.0;
-        let answer = match run::run(invocation).await {
+        let credential = match run::run(invocation).await {
             Ok(written) => {
                 calls.with_label_values(&["0", "no_error"]).inc();
-                answer::read(invocation.version, &written).map_err(|why| format!("its answer {why}"))
+                output::parse(invocation.version, &written).map_err(|why| format!("its output {why}"))
             }
-            Err(failed) => {
-                calls.with_label_values(&[&*failed.code.to_string(), failed.status]).inc();
-                Err(failed.why)
+            Err(failure) => {
+                calls.with_label_values(&[&*failure.code.to_string(), failure.status]).inc();
+                Err(failure.why)
             }
         };
         let mut state = self.0.state.lock();
-        state.asking = None;
-        match answer {
+        state.run = None;
+        match credential {
             Ok(credential) => {
                 state.failed = None;
-                Ok(self.hold(&mut state, credential))
+                Ok(self.store_credential(&mut state, credential))
             }
             Err(why) => {
                 let why: Arc<str> = format!("exec plugin {:?}: {why}", invocation.command).into();
@@ -268,69 +268,69 @@ impl Plugin {
         }
     }
 
-    fn hold(&self, state: &mut State, credential: Credential) -> Arc<Held> {
-        let Credential { token, certificate, ends } = credential;
-        let certificate = certificate.map(|it| Certified {
+    fn store_credential(&self, state: &mut State, credential: Credential) -> Arc<PluginCredential> {
+        let Credential { token, certificate, expires } = credential;
+        let certificate = certificate.map(|it| ClientCertificate {
             leaf: it.key.cert.first().map(|it| it.to_vec()).unwrap_or_default(),
             validity: it.validity,
             resolver: Arc::new(SingleCertAndKey::from(it.key)),
         });
-        let before = state.held.take();
+        let before = state.current.take();
         let old = before.as_ref().and_then(|it| it.certificate.as_ref());
         let same = old.map(|it| &it.leaf) == certificate.as_ref().map(|it| &it.leaf);
         if let Some(old) = old.filter(|_| !same) {
             let age = self.0.clock.wall().duration_since(old.validity.begins).as_secs_f64();
             self.0.ages.with_label_values::<&str>(&[]).observe(age);
-            tracing::info!("the plugin gave another certificate: new connections use it");
+            tracing::info!("the plugin returned another certificate: new connections use it");
         }
         let number = before.as_ref().map_or(0, |it| it.certificate_serial);
         let now = self.0.clock.wall();
-        let held = Arc::new(Held {
+        let current = Arc::new(PluginCredential {
             token,
-            ends,
-            renew: ends.map(|it| renewal(now, it)),
+            expires,
+            renew: expires.map(|it| renewal_time(now, it)),
             serial: before.as_ref().map_or(0, |it| it.serial) + 1,
             since: self.0.clock.now(),
             certificate,
             certificate_serial: if same { number } else { number + 1 },
         });
-        state.held = Some(held.clone());
-        held
+        state.current = Some(current.clone());
+        current
     }
 }
 
-impl Tokens for Plugin {
-    fn token(&self) -> BoxFuture<'_, Result<Shown, ApiError>> {
+impl TokenSource for Plugin {
+    fn token(&self) -> BoxFuture<'_, Result<RequestCredential, ApiError>> {
         Box::pin(async move {
-            let held = self.credential().await;
-            let held = held.map_err(|why| ApiError::NotSent(NotSent::Unidentified(why.to_string())))?;
-            Ok(Shown { value: held.token.clone(), serial: held.serial })
+            let current = self.credential().await;
+            let current = current.map_err(|why| ApiError::NotSent(NotSent::Unidentified(why.to_string())))?;
+            Ok(RequestCredential { value: current.token.clone(), serial: current.serial })
         })
     }
 
-    fn refused(&self, serial: u64) -> BoxFuture<'_, bool> {
+    fn on_refused(&self, serial: u64) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            let asking = {
+            let run = {
                 let mut state = self.0.state.lock();
-                let (now, held) = (self.0.clock.now(), state.held.clone());
-                if held.as_ref().is_some_and(|it| it.serial != serial) {
+                let (now, current) = (self.0.clock.now(), state.current.clone());
+                if current.as_ref().is_some_and(|it| it.serial != serial) {
                     return true;
                 }
-                let young = held.is_some_and(|it| now.saturating_duration_since(it.since) < FRESH);
-                if young || state.failure(now, FRESH).is_some() {
+                let is_young = current.is_some_and(|it| now.saturating_duration_since(it.since) < MIN_AGE);
+                if is_young || state.failure(now, MIN_AGE).is_some() {
                     return false;
                 }
-                self.asking(&mut state)
+                self.join_or_start_run(&mut state)
             };
-            asking.await.is_ok()
+            run.await.is_ok()
         })
     }
 }
 
 /// When a credential that was received at `now` is renewed.
-fn renewal(now: Timestamp, ends: Timestamp) -> Timestamp {
-    let life = Duration::try_from(ends.duration_since(now)).unwrap_or_default();
-    now.checked_add(life * (100 - LEEWAY) / 100).unwrap_or(ends)
+fn renewal_time(now: Timestamp, expires: Timestamp) -> Timestamp {
+    let lifetime = Duration::try_from(expires.duration_since(now)).unwrap_or_default();
+    now.checked_add(lifetime * (100 - LEEWAY) / 100).unwrap_or(expires)
 }
 
 #[cfg(test)]
@@ -338,19 +338,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifth_of_a_life_is_left_when_it_is_renewed() {
+    fn credential_is_renewed_when_a_fifth_of_its_lifetime_is_left() {
         let at = |time: &str| format!("2026-01-01T{time}Z").parse::<Timestamp>().unwrap();
-        for (name, now, ends, want) in [
+        for (name, now, expires, want) in [
             ("an hour", "00:00:00", "01:00:00", "00:48:00"),
             ("none", "01:00:00", "01:00:00", "01:00:00"),
-            ("ended before it came", "02:00:00", "01:00:00", "02:00:00"),
+            ("expired before it was received", "02:00:00", "01:00:00", "02:00:00"),
         ] {
-            assert_eq!(renewal(at(now), at(ends)), at(want), "{name}");
+            assert_eq!(renewal_time(at(now), at(expires)), at(want), "{name}");
         }
     }
 
     #[tokio::test]
-    async fn kubeconfigs_that_name_one_plugin_share_it() {
+    async fn kubeconfigs_with_one_plugin_share_it() {
         let (scope, clock) = (tasks::Scope::new(), Clock::system());
         let plugins = Plugins::new(&Metrics::new());
         let of = |argument: &str| {

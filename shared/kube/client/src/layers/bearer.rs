@@ -11,7 +11,7 @@ use crate::{ApiError, Body, BoxError, NotSent, Transport};
 
 /// The credential of a request: a header with a token, or a certificate and no header.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown {
+pub(crate) struct RequestCredential {
     /// Marked as sensitive. `None` if a certificate identifies us.
     pub(crate) value: Option<HeaderValue>,
     /// Distinguishes it from its predecessor.
@@ -19,27 +19,27 @@ pub(crate) struct Shown {
 }
 
 /// A source of tokens that expire and are renewed.
-pub(crate) trait Tokens: Send + Sync + 'static {
+pub(crate) trait TokenSource: Send + Sync + 'static {
     /// The token to send. The caller may have to wait for it.
-    fn token(&self) -> BoxFuture<'_, Result<Shown, ApiError>>;
+    fn token(&self) -> BoxFuture<'_, Result<RequestCredential, ApiError>>;
 
     /// Called when the server has refused the token of this serial with 401. Returns whether there is another token
     /// now.
-    fn refused(&self, serial: u64) -> BoxFuture<'_, bool>;
+    fn on_refused(&self, serial: u64) -> BoxFuture<'_, bool>;
 }
 
 /// An extension of a request: cancelled when the manager stops. A request that waits for a token has sent nothing and
 /// then ends.
 #[derive(Clone)]
-pub(super) struct Stop(pub(super) CancellationToken);
+pub(super) struct StopToken(pub(super) CancellationToken);
 
-impl Stop {
-    async fn or<T>(&self, waits: impl Future<Output = T>) -> Option<T> {
+impl StopToken {
+    async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             // Polled first: a token that is available needs no wait, so that a stopping manager can complete its
             // writes.
-            it = waits => Some(it),
+            it = wait => Some(it),
             () = self.0.cancelled() => None,
         }
     }
@@ -48,56 +48,56 @@ impl Stop {
 /// An extension of a 401 response: the source of the refused token, its serial, and the deadline of the request.
 #[derive(Clone)]
 pub(super) struct Refusal {
-    tokens: Arc<dyn Tokens>,
+    tokens: Arc<dyn TokenSource>,
     serial: u64,
     until: Instant,
 }
 
 /// Adds a token to each request.
-pub(crate) fn bearer(tokens: Arc<dyn Tokens>) -> Authorize {
+pub(crate) fn bearer(tokens: Arc<dyn TokenSource>) -> Authorize {
     Arc::new(move |inner| {
         let tokens = tokens.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
             let (tokens, inner): (_, Transport) = (tokens.clone(), inner.clone());
             async move {
-                let Shown { value, serial } = shown(&*tokens, request.extensions().get::<Stop>()).await?;
+                let RequestCredential { value, serial } = token_or_stop(&*tokens, request.extensions().get::<StopToken>()).await?;
                 if let Some(value) = value {
                     request.headers_mut().insert(header::AUTHORIZATION, value);
                 }
                 let deadline = request.extensions().get::<Deadline>().map(|it| it.at);
-                let mut answer = inner.oneshot(request).await?;
-                if answer.status() == StatusCode::UNAUTHORIZED
+                let mut response = inner.oneshot(request).await?;
+                if response.status() == StatusCode::UNAUTHORIZED
                     && let Some(until) = deadline
                 {
-                    answer.extensions_mut().insert(Refusal { tokens, serial, until });
+                    response.extensions_mut().insert(Refusal { tokens, serial, until });
                 }
-                Ok::<_, BoxError>(answer)
+                Ok::<_, BoxError>(response)
             }
         }))
     })
 }
 
-async fn shown(tokens: &dyn Tokens, stop: Option<&Stop>) -> Result<Shown, ApiError> {
+async fn token_or_stop(tokens: &dyn TokenSource, stop: Option<&StopToken>) -> Result<RequestCredential, ApiError> {
     match stop {
         None => tokens.token().await,
-        Some(stop) => stop.or(tokens.token()).await.unwrap_or(Err(ApiError::NotSent(NotSent::Stopping))),
+        Some(stop) => stop.unless_stopped(tokens.token()).await.unwrap_or(Err(ApiError::NotSent(NotSent::Stopping))),
     }
 }
 
 impl Refusal {
     /// Waits for another token until the deadline of the request. Returns the time that remains then; `None` if the
     /// refusal is final.
-    pub(super) async fn renewed(self, clock: &Clock, stop: &Stop) -> Option<Duration> {
+    pub(super) async fn wait_for_renewal(self, clock: &Clock, stop: &StopToken) -> Option<Duration> {
         let Self { tokens, serial, until } = self;
-        let another = stop.or(tokio::time::timeout_at(until, tokens.refused(serial))).await;
-        let rest = until.saturating_duration_since(clock.now());
-        (another == Some(Ok(true)) && !rest.is_zero()).then_some(rest)
+        let renewed = stop.unless_stopped(tokio::time::timeout_at(until, tokens.on_refused(serial))).await;
+        let remaining = until.saturating_duration_since(clock.now());
+        (renewed == Some(Ok(true)) && !remaining.is_zero()).then_some(remaining)
     }
 
     /// Starts the request of another token, for later requests.
-    pub(super) fn told(self) {
+    pub(super) fn start_renewal(self) {
         // The first poll starts it. Later callers complete it.
-        let _ = self.tokens.refused(self.serial).now_or_never();
+        let _ = self.tokens.on_refused(self.serial).now_or_never();
     }
 }
 
@@ -106,7 +106,7 @@ impl Refusal {
 /// The API server authenticates before it does anything else, and after a 401 from a webhook a write is not stored. So
 /// nothing was done. Below `/apis/` an aggregated API server may respond with 401 for other reasons, so only reads are
 /// sent again there.
-pub(super) fn may_repeat(method: &Method, path: &str) -> bool {
+pub(super) fn may_retry(method: &Method, path: &str) -> bool {
     method == Method::GET || !path.starts_with("/apis/")
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_server_may_have_done_is_not_done_twice() {
+    fn write_that_another_server_may_have_executed_is_not_retried() {
         for (method, path, want) in [
             (Method::GET, "/api/v1/pods", true),
             (Method::PUT, "/api/v1/namespaces/a/finalize", true),
@@ -124,7 +124,7 @@ mod tests {
             (Method::DELETE, "/apis/metrics.k8s.io/v1beta1/pods/a", false),
             (Method::POST, "/apis/apps/v1/namespaces/a/deployments", false),
         ] {
-            assert_eq!(may_repeat(&method, path), want, "{method} {path}");
+            assert_eq!(may_retry(&method, path), want, "{method} {path}");
         }
     }
 }

@@ -17,19 +17,19 @@ use crate::{BoxError, Incoming};
 /// Longer than an API server works on a request (60 s).
 pub(crate) const DEADLINE: Duration = Duration::from_secs(70);
 /// A server responds to a new watch at once. A connection that is silent for longer is retired.
-pub(crate) const WATCH_OPENS: Duration = Duration::from_secs(30);
+pub(crate) const WATCH_OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time limit of an attempt.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum TimeLimit {
     /// Until the whole response has been received.
     Whole(Duration),
     /// Until the response begins. An open watch has no limit.
     Head(Duration),
 }
 
-impl Patience {
-    pub(super) fn for_head(self) -> Duration {
+impl TimeLimit {
+    pub(super) fn head_limit(self) -> Duration {
         match self {
             Self::Whole(limit) | Self::Head(limit) => limit,
         }
@@ -38,7 +38,7 @@ impl Patience {
 
 /// Reduces the time in which the response to a request must begin.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Within(pub(crate) Duration);
+pub(crate) struct ResponseTimeout(pub(crate) Duration);
 
 /// An extension of a request. With it a pool can distinguish a connection without a response in time from a caller that
 /// was dropped.
@@ -50,24 +50,24 @@ pub(crate) struct Deadline {
 }
 
 /// The head of a response; `None` if the time limit passed first.
-pub(super) async fn head<T>(limit: Instant, answer: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout_at(limit, answer).await.ok()
+pub(super) async fn head<T>(limit: Instant, response: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(limit, response).await.ok()
 }
 
 /// The body of a response. It ends with an error at the time limit, and its size is recorded at the end.
 pub(super) fn body(inner: Incoming, limit: Option<Instant>, counter: Option<Histogram>) -> Incoming {
     let limit = limit.map(|it| Box::pin(tokio::time::sleep_until(it)));
-    Answer { inner, limit, size: 0, counter }.boxed_unsync()
+    LimitedBody { inner, limit, size: 0, counter }.boxed_unsync()
 }
 
-struct Answer {
+struct LimitedBody {
     inner: Incoming,
     limit: Option<Pin<Box<Sleep>>>,
     size: u64,
     counter: Option<Histogram>,
 }
 
-impl Body for Answer {
+impl Body for LimitedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -78,7 +78,7 @@ impl Body for Answer {
             Poll::Pending => {
                 let Some(limit) = &mut self.limit else { return Poll::Pending };
                 ready!(limit.as_mut().poll(cx));
-                return Poll::Ready(Some(Err("the answer was not complete at its deadline".into())));
+                return Poll::Ready(Some(Err("the response was not complete at its deadline".into())));
             }
         };
         if let Some(Ok(frame)) = &frame {
@@ -96,7 +96,7 @@ impl Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for LimitedBody {
     fn drop(&mut self) {
         if let Some(counter) = &self.counter {
             counter.observe(self.size as f64);

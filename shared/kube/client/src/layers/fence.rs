@@ -1,7 +1,7 @@
 use http::{Request, Uri, uri::PathAndQuery};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, fence::LEAST_TIMEOUT, pools::Unreachable};
+use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, fence::MIN_TIMEOUT, pools::Unreachable};
 
 /// Marks the create of an object, which gets a server-side timeout inside a term.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +23,10 @@ pub(super) fn fenced(transport: Transport, term: Option<Term>) -> Transport {
         async move {
             if let Some(term) = term {
                 let fence = Fence::of(term, &request);
-                fence.pass(&mut request)?;
+                fence.check(&mut request)?;
                 request.extensions_mut().insert(fence);
             }
-            transport.oneshot(request).await.map_err(|err| BoxError::from(meaning(err)))
+            transport.oneshot(request).await.map_err(|err| BoxError::from(transport_error(err)))
         }
     }))
 }
@@ -39,12 +39,12 @@ impl Fence {
 
     /// Allows a write to start now, or refuses it. Sets the server-side timeout of a create to the time that remains
     /// now.
-    pub(crate) fn pass(&self, request: &mut Request<Body>) -> Result<(), ApiError> {
+    pub(crate) fn check(&self, request: &mut Request<Body>) -> Result<(), ApiError> {
         if !self.term.may_start_write() {
             return Err(ApiError::NotSent(NotSent::TermOver));
         }
-        if let Some(limited) = self.create.as_ref().and_then(|it| limited(it, &self.term)) {
-            *request.uri_mut() = limited;
+        if let Some(uri) = self.create.as_ref().and_then(|it| uri_with_timeout(it, &self.term)) {
+            *request.uri_mut() = uri;
         }
         Ok(())
     }
@@ -52,15 +52,15 @@ impl Fence {
 
 /// The URI of a create with a timeout, after which the server gives up before another leader can exist. `None` for a
 /// term without end.
-fn limited(create: &Uri, term: &Term) -> Option<Uri> {
-    let rest = term.server_timeout()?;
+fn uri_with_timeout(create: &Uri, term: &Term) -> Option<Uri> {
+    let timeout = term.server_timeout()?;
     let path = create.path_and_query().map_or("/", PathAndQuery::as_str);
-    let mark = if path.contains('?') { '&' } else { '?' };
+    let separator = if path.contains('?') { '&' } else { '?' };
     // A valid path remains valid when digits are added.
-    format!("{path}{mark}timeout={}s", rest.max(LEAST_TIMEOUT).as_secs()).parse().ok()
+    format!("{path}{separator}timeout={}s", timeout.max(MIN_TIMEOUT).as_secs()).parse().ok()
 }
 
-fn meaning(err: BoxError) -> ApiError {
+fn transport_error(err: BoxError) -> ApiError {
     match err.downcast::<ApiError>() {
         Ok(err) => *err,
         Err(err) => match err.downcast_ref::<Unreachable>() {

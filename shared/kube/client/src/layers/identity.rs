@@ -20,11 +20,11 @@ use super::bearer::bearer;
 use crate::{Body, ConfigError, Transport, exec::Plugin};
 
 /// The kubelet renews a projected token long before it expires.
-const READ_AGAIN: Duration = Duration::from_secs(60);
+const READ_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval after a failed read, because the file may just have been in renewal.
-const RETRY_READ: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval of warnings while a file cannot be read.
-const WARN_AGAIN: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Adds our identity to the requests of a transport.
 pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
@@ -38,19 +38,19 @@ pub(crate) fn authorize(
     plugin: Option<Plugin>,
     clock: &Clock,
 ) -> Result<Option<Authorize>, ConfigError> {
-    let who = match plugin {
+    let identity = match plugin {
         Some(plugin) => Some(bearer(Arc::new(plugin))),
-        None => own(&config.auth_info, clock)?,
+        None => own_identity(&config.auth_info, clock)?,
     };
-    let for_others = config.auth_info.impersonate.is_some() || !config.headers.is_empty();
-    if !for_others {
-        return Ok(who);
+    let has_headers = config.auth_info.impersonate.is_some() || !config.headers.is_empty();
+    if !has_headers {
+        return Ok(identity);
     }
     let headers = config.extra_headers_layer().map_err(|err| ConfigError::Credentials(Box::new(err)))?;
     Ok(Some(Arc::new(move |inner| {
         let inner: Transport = BoxCloneSyncService::new(headers.layer(inner));
-        match &who {
-            Some(who) => who(inner),
+        match &identity {
+            Some(identity) => identity(inner),
             None => inner,
         }
     })))
@@ -60,22 +60,22 @@ pub(crate) fn authorize(
 ///
 /// The layer of kube is not used: it has the auth providers that client-go has removed, and they need a JSONPath and a
 /// regex engine.
-fn own(who: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> {
-    if let Some(provider) = &who.auth_provider {
+fn own_identity(user: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> {
+    if let Some(provider) = &user.auth_provider {
         return Err(ConfigError::Provider(provider.name.clone()));
     }
-    let static_header = match (&who.username, &who.password, &who.token) {
-        (Some(user), Some(password), _) => {
-            let both = format!("{user}:{}", password.expose_secret());
-            return Ok(Some(always(header(format!("Basic {}", BASE64_STANDARD.encode(both)))?)));
+    let static_header = match (&user.username, &user.password, &user.token) {
+        (Some(name), Some(password), _) => {
+            let both = format!("{name}:{}", password.expose_secret());
+            return Ok(Some(with_fixed_header(header(format!("Basic {}", BASE64_STANDARD.encode(both)))?)));
         }
         (_, _, Some(token)) => Some(header(format!("Bearer {}", token.expose_secret()))?),
         (_, _, None) => None,
     };
     // The token is renewed in its file, so the file is used if both are set, as in client-go.
-    Ok(match &who.token_file {
+    Ok(match &user.token_file {
         Some(path) => Some(TokenFile::open(path.into(), static_header, clock.clone())?.into_authorize()),
-        None => static_header.map(always),
+        None => static_header.map(with_fixed_header),
     })
 }
 
@@ -85,7 +85,7 @@ fn header(text: String) -> Result<HeaderValue, ConfigError> {
     Ok(value)
 }
 
-fn always(value: HeaderValue) -> Authorize {
+fn with_fixed_header(value: HeaderValue) -> Authorize {
     Arc::new(move |inner| {
         let value = value.clone();
         with_header(inner, move || value.clone())
@@ -114,27 +114,27 @@ pub(crate) fn user_agent(manager: &str, name: &str) -> HeaderValue {
 struct TokenFile {
     path: PathBuf,
     clock: Clock,
-    held: Mutex<HeldToken>,
+    state: Mutex<TokenFileState>,
 }
 
 /// The header, and when the file is read next.
-struct HeldToken {
+struct TokenFileState {
     header: HeaderValue,
     next_read: Instant,
     next_warning: Instant,
 }
 
 impl TokenFile {
-    /// Sends `otherwise` until the file has been read once.
-    fn open(path: PathBuf, otherwise: Option<HeaderValue>, clock: Clock) -> Result<Arc<Self>, ConfigError> {
+    /// Sends `fallback` until the file has been read once.
+    fn open(path: PathBuf, fallback: Option<HeaderValue>, clock: Clock) -> Result<Arc<Self>, ConfigError> {
         let now = clock.now();
-        let (header, read_in) = match (read(&path), otherwise) {
-            (Ok(header), _) => (header, READ_AGAIN),
-            (Err(_), Some(header)) => (header, RETRY_READ),
+        let (header, read_in) = match (read(&path), fallback) {
+            (Ok(header), _) => (header, READ_INTERVAL),
+            (Err(_), Some(header)) => (header, RETRY_INTERVAL),
             (Err(source), None) => return Err(ConfigError::TokenFile { path, source }),
         };
-        let held = Mutex::new(HeldToken { header, next_read: now + read_in, next_warning: now });
-        Ok(Arc::new(Self { path, clock, held }))
+        let state = Mutex::new(TokenFileState { header, next_read: now + read_in, next_warning: now });
+        Ok(Arc::new(Self { path, clock, state }))
     }
 
     fn into_authorize(self: Arc<Self>) -> Authorize {
@@ -145,15 +145,15 @@ impl TokenFile {
     }
 
     fn value(&self) -> HeaderValue {
-        let mut held = self.held.lock();
-        if let Some(err) = held.refresh(&self.path, self.clock.now()) {
+        let mut state = self.state.lock();
+        if let Some(err) = state.refresh(&self.path, self.clock.now()) {
             tracing::warn!(%err, path = %self.path.display(), "Cannot read the token file: the last token is sent");
         }
-        held.header.clone()
+        state.header.clone()
     }
 }
 
-impl HeldToken {
+impl TokenFileState {
     /// Reads the file if that is due. Returns an error that must be logged.
     fn refresh(&mut self, path: &Path, now: Instant) -> Option<io::Error> {
         if now < self.next_read {
@@ -162,14 +162,14 @@ impl HeldToken {
         match read(path) {
             Ok(header) => {
                 self.header = header;
-                self.next_read = now + READ_AGAIN;
+                self.next_read = now + READ_INTERVAL;
                 None
             }
             Err(err) => {
-                self.next_read = now + RETRY_READ;
+                self.next_read = now + RETRY_INTERVAL;
                 let is_due = now >= self.next_warning;
                 if is_due {
-                    self.next_warning = now + WARN_AGAIN;
+                    self.next_warning = now + WARN_INTERVAL;
                 }
                 is_due.then_some(err)
             }
@@ -198,23 +198,23 @@ mod tests {
     use super::*;
 
     /// The Authorization header that a request gets.
-    async fn said(who: Value) -> Result<Option<String>, String> {
-        let who: AuthInfo = serde_json::from_value(who).unwrap();
-        let Some(authorize) = own(&who, &Clock::system()).map_err(|err| err.to_string())? else { return Ok(None) };
-        let seen = Arc::<Mutex<Option<HeaderValue>>>::default();
-        let sees = seen.clone();
+    async fn authorization_header(user: Value) -> Result<Option<String>, String> {
+        let user: AuthInfo = serde_json::from_value(user).unwrap();
+        let Some(authorize) = own_identity(&user, &Clock::system()).map_err(|err| err.to_string())? else { return Ok(None) };
+        let received = Arc::<Mutex<Option<HeaderValue>>>::default();
+        let recorded = received.clone();
         let server: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
-            *sees.lock() = request.headers().get(AUTHORIZATION).cloned();
-            async { Err("seen".into()) }
+            *recorded.lock() = request.headers().get(AUTHORIZATION).cloned();
+            async { Err("received".into()) }
         }));
         let _ = authorize(server).oneshot(Request::new(Body::default())).await;
-        let value = seen.lock().take().unwrap();
+        let value = received.lock().take().unwrap();
         assert!(value.is_sensitive());
         Ok(Some(value.to_str().unwrap().to_owned()))
     }
 
     #[tokio::test]
-    async fn the_configuration_says_who_we_are() {
+    async fn credentials_of_the_configuration_are_sent() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "fresh\n").unwrap();
         let cases = [
@@ -225,41 +225,41 @@ mod tests {
             (json!({ "token": "t" }), Ok(Some("Bearer t"))),
             (json!({ "tokenFile": file.path() }), Ok(Some("Bearer fresh"))),
         ];
-        for (who, want) in cases {
-            assert_eq!(said(who.clone()).await, want.map(|it| it.map(str::to_owned)), "{who}");
+        for (user, want) in cases {
+            assert_eq!(authorization_header(user.clone()).await, want.map(|it| it.map(str::to_owned)), "{user}");
         }
-        for (who, want) in [
+        for (user, want) in [
             (json!({ "auth-provider": { "name": "gcp", "config": {} }, "token": "t" }), "user.auth-provider"),
             (json!({ "token": "a\nb" }), "cannot be sent"),
         ] {
-            let refused = said(who.clone()).await.unwrap_err();
+            let refused = authorization_header(user.clone()).await.unwrap_err();
             assert!(refused.contains(want) && !refused.contains("a\nb"), "{refused}");
         }
     }
 
     #[tokio::test]
-    async fn token_file_wins_over_a_token_which_serves_while_the_file_holds_none() {
+    async fn token_file_is_preferred_to_a_token_which_is_sent_while_the_file_has_none() {
         let [file, empty] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
         std::fs::write(file.path(), "fresh\n").unwrap();
         std::fs::write(empty.path(), " \n").unwrap();
         let nowhere = Path::new("/nowhere");
         for (path, want) in [(file.path(), "Bearer fresh"), (empty.path(), "Bearer old"), (nowhere, "Bearer old")] {
-            assert_eq!(said(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())), "{path:?}");
+            assert_eq!(authorization_header(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())), "{path:?}");
         }
-        let refused = said(json!({ "tokenFile": empty.path() })).await.unwrap_err();
+        let refused = authorization_header(json!({ "tokenFile": empty.path() })).await.unwrap_err();
         assert!(refused.contains("empty"), "{refused}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn token_file_is_read_again_soon_after_it_failed_and_a_minute_after_it_was_read() {
+    async fn token_file_is_read_again_a_second_after_a_failure_and_a_minute_after_a_success() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let otherwise = header("Bearer old".to_owned()).unwrap();
-        let file = TokenFile::open(path.clone(), Some(otherwise), Clock::system()).unwrap();
+        let fallback = header("Bearer old".to_owned()).unwrap();
+        let file = TokenFile::open(path.clone(), Some(fallback), Clock::system()).unwrap();
         let sent = || file.value().to_str().unwrap().to_owned();
         for (name, after, content, want) in [
             ("there is no file", 0, None, "Bearer old"),
-            ("it comes", 0, Some("one"), "Bearer old"),
+            ("the file is written", 0, Some("one"), "Bearer old"),
             ("a second later", 1, None, "Bearer one"),
             ("it is renewed", 59, Some("two"), "Bearer one"),
             ("a minute later", 1, None, "Bearer two"),
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn token_file_that_stays_away_is_warned_of_once_a_minute() {
+    fn missing_token_file_is_logged_once_a_minute() {
         let now = Clock::system().now();
         let header = HeaderValue::from_static("Bearer old");
-        let mut held = HeldToken { header, next_read: now, next_warning: now };
+        let mut state = TokenFileState { header, next_read: now, next_warning: now };
         let warnings =
-            (0..180).filter(|it| held.refresh(Path::new("/nowhere"), now + Duration::from_secs(*it)).is_some());
+            (0..180).filter(|it| state.refresh(Path::new("/nowhere"), now + Duration::from_secs(*it)).is_some());
         assert_eq!(warnings.count(), 3);
     }
 }

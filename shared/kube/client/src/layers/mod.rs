@@ -6,13 +6,13 @@
 //! checks the fence again when the request has a connection.
 
 mod bearer;
+mod create_timeouts;
 mod deadline;
 mod fence;
-mod hints;
 mod identity;
-mod observe;
+mod rate_limiter;
+mod request_metrics;
 mod retry;
-mod throttle;
 mod warnings;
 
 use std::{fmt::Display, sync::Arc};
@@ -23,18 +23,18 @@ use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use self::bearer::{Refusal, Stop};
+use self::bearer::{Refusal, StopToken};
 use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
 
 pub(crate) use self::{
-    bearer::{Shown, Tokens, bearer},
-    deadline::{DEADLINE, Deadline, Patience, WATCH_OPENS, Within},
+    bearer::{RequestCredential, TokenSource, bearer},
+    create_timeouts::CreateTimeouts,
+    deadline::{DEADLINE, Deadline, TimeLimit, WATCH_OPEN_TIMEOUT, ResponseTimeout},
     fence::{Create, Fence},
-    hints::CreateHints,
     identity::{Authorize, authorize, user_agent},
-    observe::Observed,
-    retry::Once,
-    throttle::{Free, Throttle},
+    rate_limiter::{NoRateLimit, RateLimiter},
+    request_metrics::RequestMetrics,
+    retry::NoRetry,
     warnings::Warnings,
 };
 
@@ -45,24 +45,24 @@ pub(crate) struct Layers(Arc<Inner>);
 struct Inner {
     clock: Clock,
     stop: CancellationToken,
-    observed: Arc<Observed>,
+    metrics: Arc<RequestMetrics>,
     warnings: Arc<Warnings>,
-    throttle: Arc<Throttle>,
+    rate_limiter: Arc<RateLimiter>,
     user_agent: HeaderValue,
     retries: bool,
-    patience: Patience,
+    time_limit: TimeLimit,
     /// The transport below fence and auth.
     authorized: Transport,
 }
 
 /// The differences between clients.
-pub(crate) struct Recipe {
-    pub(crate) throttle: Arc<Throttle>,
+pub(crate) struct LayerOptions {
+    pub(crate) rate_limiter: Arc<RateLimiter>,
     pub(crate) user_agent: HeaderValue,
     /// Retries a request after a response with `Retry-After`. The clients of reflectors, of the Lease and of reviews
     /// get every response instead.
     pub(crate) retries: bool,
-    pub(crate) patience: Patience,
+    pub(crate) time_limit: TimeLimit,
     /// Writes are sent only in this term.
     pub(crate) fence: Option<Term>,
 }
@@ -72,21 +72,21 @@ pub(crate) struct Recipe {
 pub(crate) struct Common {
     pub(crate) clock: Clock,
     pub(crate) stop: CancellationToken,
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) metrics: Arc<RequestMetrics>,
     pub(crate) warnings: Arc<Warnings>,
     pub(crate) authorize: Option<Authorize>,
 }
 
 impl Layers {
-    pub(crate) fn new(common: &Common, transport: &Transport, recipe: Recipe) -> Self {
-        let Common { clock, stop, observed, warnings, authorize } = common.clone();
-        let Recipe { throttle, user_agent, retries, patience, fence } = recipe;
+    pub(crate) fn new(common: &Common, transport: &Transport, options: LayerOptions) -> Self {
+        let Common { clock, stop, metrics, warnings, authorize } = common.clone();
+        let LayerOptions { rate_limiter, user_agent, retries, time_limit, fence } = options;
         let fenced = fence::fenced(transport.clone(), fence);
         let authorized = match authorize {
             Some(authorize) => authorize(fenced),
             None => fenced,
         };
-        Self(Arc::new(Inner { clock, stop, observed, warnings, throttle, user_agent, retries, patience, authorized }))
+        Self(Arc::new(Inner { clock, stop, metrics, warnings, rate_limiter, user_agent, retries, time_limit, authorized }))
     }
 
     pub(crate) fn into_stack(self) -> Stack {
@@ -97,88 +97,88 @@ impl Layers {
     }
 
     /// Waits until the rate limiter allows another request. Nothing is sent before.
-    pub(crate) async fn token(&self, method: &Method, uri: &(dyn Display + Sync)) -> Result<(), ApiError> {
-        let Inner { clock, stop, observed, throttle, .. } = &*self.0;
-        let waited = throttle.wait(clock, stop, (method, uri)).await?;
-        observed.waited(method, waited);
+    pub(crate) async fn wait_for_token(&self, method: &Method, uri: &(dyn Display + Sync)) -> Result<(), ApiError> {
+        let Inner { clock, stop, metrics, rate_limiter, .. } = &*self.0;
+        let waited = rate_limiter.wait(clock, stop, (method, uri)).await?;
+        metrics.record_wait(method, waited);
         Ok(())
     }
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        if !self.0.retries || request.extensions().get::<Once>().is_some() {
-            return self.identified(request).await;
+        if !self.0.retries || request.extensions().get::<NoRetry>().is_some() {
+            return self.send_identified(request).await;
         }
-        let begun = self.0.clock.now();
-        let mut repeated = 0;
+        let began = self.0.clock.now();
+        let mut retries = 0;
         loop {
-            let answer = self.identified(request.clone()).await?;
-            let after = api_client::retry_after(&answer);
-            let elapsed = self.0.clock.now().saturating_duration_since(begun);
-            let Some(wait) = retry::wait(repeated, elapsed, request.method(), answer.status(), after) else {
-                return Ok(answer);
+            let response = self.send_identified(request.clone()).await?;
+            let after = api_client::retry_after(&response);
+            let elapsed = self.0.clock.now().saturating_duration_since(began);
+            let Some(wait) = retry::retry_delay(retries, elapsed, request.method(), response.status(), after) else {
+                return Ok(response);
             };
-            repeated += 1;
-            self.0.observed.repeated(answer.status(), request.method());
-            tracing::debug!(method = %request.method(), uri = %request.uri(), repeated, ?wait, "asked to come later");
-            retry::discard(answer).await;
+            retries += 1;
+            self.0.metrics.count_retry(response.status(), request.method());
+            tracing::debug!(method = %request.method(), uri = %request.uri(), retries, ?wait, "Retrying after the time that the server requested");
+            retry::discard(response).await;
             retry::pause(wait, &self.0.stop).await?;
         }
     }
 
     /// Sends a request, and once more if a new token may help. Each attempt takes a rate limiter token and is counted.
-    async fn identified(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        let mut answer = self.attempt(request.clone()).await?;
-        let Some(refusal) = answer.extensions_mut().remove::<Refusal>() else { return Ok(answer) };
-        if !bearer::may_repeat(request.method(), request.uri().path()) {
-            refusal.told();
-            return Ok(answer);
+    async fn send_identified(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
+        let mut response = self.attempt(request.clone()).await?;
+        let Some(refusal) = response.extensions_mut().remove::<Refusal>() else { return Ok(response) };
+        if !bearer::may_retry(request.method(), request.uri().path()) {
+            refusal.start_renewal();
+            return Ok(response);
         }
-        let stop = Stop(self.0.stop.clone());
-        let Some(rest) = refusal.renewed(&self.0.clock, &stop).await else { return Ok(answer) };
-        retry::discard(answer).await;
+        let stop = StopToken(self.0.stop.clone());
+        let Some(remaining) = refusal.wait_for_renewal(&self.0.clock, &stop).await else { return Ok(response) };
+        retry::discard(response).await;
         // Both attempts together have the time of one, without the waits for the rate limiter.
-        request.extensions_mut().insert(Within(rest));
+        request.extensions_mut().insert(ResponseTimeout(remaining));
         self.attempt(request).await
     }
 
     async fn attempt(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        let Inner { clock, stop, observed, warnings, user_agent, patience, authorized, .. } = &*self.0;
-        if request.extensions().get::<Free>().is_none() {
-            self.token(request.method(), request.uri()).await?;
+        let Inner { clock, stop, metrics, warnings, user_agent, time_limit, authorized, .. } = &*self.0;
+        if request.extensions().get::<NoRateLimit>().is_none() {
+            self.wait_for_token(request.method(), request.uri()).await?;
         }
-        let begun = clock.now();
+        let began = clock.now();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let size = request.body().size_hint().exact().unwrap_or(0);
         request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
-        let limit = request.extensions().get::<Within>().map_or(patience.for_head(), |it| it.0);
-        let at = begun + limit;
+        let limit = request.extensions().get::<ResponseTimeout>().map_or(time_limit.head_limit(), |it| it.0);
+        let at = began + limit;
         request.extensions_mut().insert(Deadline { at, limit });
-        request.extensions_mut().insert(Stop(stop.clone()));
-        let answer = match deadline::head(at, authorized.clone().oneshot(request)).await {
-            Some(answer) => answer.map_err(unboxed),
-            None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - begun))),
+        request.extensions_mut().insert(StopToken(stop.clone()));
+        let response = match deadline::head(at, authorized.clone().oneshot(request)).await {
+            Some(response) => response.map_err(api_error),
+            None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - began))),
         };
-        let took = clock.now() - begun;
-        observed.attempted(&method, size, took, &answer);
-        match &answer {
+        let took = clock.now() - began;
+        metrics.record_attempt(&method, size, took, &response);
+        match &response {
             Ok(it) => tracing::trace!(verb = %method, url = %uri, status = %it.status(), ?took, "Response"),
             Err(err) => tracing::trace!(%err, verb = %method, url = %uri, ?took, "No response"),
         }
-        let answer = answer?;
-        warnings.tell(&answer);
+        let response = response?;
+        warnings.log_new(&response);
         // An open watch has no deadline, but a refused one has.
-        let at = match patience {
-            Patience::Head(_) if answer.status().is_success() => None,
-            Patience::Head(_) => Some(begun + DEADLINE),
-            Patience::Whole(_) => Some(at),
+        let at = match time_limit {
+            TimeLimit::Head(_) if response.status().is_success() => None,
+            TimeLimit::Head(_) => Some(began + DEADLINE),
+            TimeLimit::Whole(_) => Some(at),
         };
-        let counter = at.map(|_| observed.answer_size(&method));
-        Ok(answer.map(|body| deadline::body(body, at, counter)))
+        let counter = at.map(|_| metrics.response_size(&method));
+        Ok(response.map(|body| deadline::body(body, at, counter)))
     }
 }
 
 /// The error of the fence or the transport. Any other error is from the layer between them, before anything was sent.
-fn unboxed(err: crate::BoxError) -> ApiError {
+fn api_error(err: crate::BoxError) -> ApiError {
     match err.downcast::<ApiError>() {
         Ok(err) => *err,
         Err(err) => ApiError::NotSent(NotSent::Unreachable(format!("client credentials: {}", chain(&*err)))),

@@ -26,7 +26,7 @@ const TERM: TermLimits =
 
 /// A request that reached the transport.
 #[derive(Debug, Clone)]
-struct Seen {
+struct ReceivedRequest {
     at: Duration,
     method: Method,
     uri: String,
@@ -39,15 +39,15 @@ struct Bench {
     metrics: Metrics,
     term: Term,
     stop: CancellationToken,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     clients: Clients,
 }
 
 impl Bench {
-    /// `answer` gets the number of the request, from 0.
+    /// `respond` gets the number of the request, from 0.
     fn new<F>(
         term: impl FnOnce(Clock) -> Term,
-        answer: impl Fn(usize, &Request<Body>) -> F + Send + Sync + 'static,
+        respond: impl Fn(usize, &Request<Body>) -> F + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = Result<Response<Incoming>, BoxError>> + Send + 'static,
@@ -55,15 +55,15 @@ impl Bench {
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
         let (metrics, stop) = (Metrics::new(), CancellationToken::new());
         let term = term(clock.clone());
-        let seen = Arc::<Mutex<Vec<Seen>>>::default();
-        let (began, log, now) = (clock.now(), seen.clone(), clock.clone());
-        let answer = Arc::new(answer);
+        let received = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
+        let (began, log, now) = (clock.now(), received.clone(), clock.clone());
+        let respond = Arc::new(respond);
         let transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
             let mut log = log.lock();
             let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
             let (method, uri) = (request.method().clone(), request.uri().to_string());
-            log.push(Seen { at: now.now() - began, method, uri, agent });
-            answer(log.len() - 1, &request)
+            log.push(ReceivedRequest { at: now.now() - began, method, uri, agent });
+            respond(log.len() - 1, &request)
         }));
         let clients = Clients::new(
             Connection::in_memory(transport),
@@ -75,7 +75,7 @@ impl Bench {
                 user_agent: "mini-kcm/v1".to_owned(),
             },
         );
-        Self { clock, metrics, term, stop, seen, clients }
+        Self { clock, metrics, term, stop, received, clients }
     }
 
     /// The responses by request number: status, `Retry-After`, body.
@@ -86,8 +86,8 @@ impl Bench {
         })
     }
 
-    fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().clone()
+    fn requests(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().clone()
     }
 
     fn controller(&self) -> Api {
@@ -100,11 +100,11 @@ impl Bench {
 }
 
 fn response(code: u16, after: Option<&str>, body: &'static str) -> Response<Incoming> {
-    let mut answer = Response::builder().status(code);
+    let mut response = Response::builder().status(code);
     if let Some(after) = after {
-        answer = answer.header(header::RETRY_AFTER, after);
+        response = response.header(header::RETRY_AFTER, after);
     }
-    answer.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).unwrap()
+    response.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).unwrap()
 }
 
 const WRITTEN: &str = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
@@ -118,10 +118,10 @@ async fn create(api: &Api) -> Result<(), ApiError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_asks_to_repeat_is_repeated_after_the_time_it_names() {
+async fn request_is_retried_after_the_time_in_retry_after() {
     let bench = Bench::scripted(&[(429, Some("2"), ""), (503, Some("1"), ""), (200, None, "fine")]);
     assert_eq!(bench.controller().read("/version", "*/*").await.unwrap(), "fine");
-    let times: Vec<_> = bench.seen().iter().map(|it| it.at.as_secs()).collect();
+    let times: Vec<_> = bench.requests().iter().map(|it| it.at.as_secs()).collect();
     assert_eq!(times, [0, 2, 3]);
     let text = bench.metrics.encode();
     for line in [
@@ -134,34 +134,34 @@ async fn what_the_server_asks_to_repeat_is_repeated_after_the_time_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_repeated_ten_times_at_most() {
+async fn request_is_retried_ten_times_at_most() {
     let bench = Bench::scripted(&[(429, Some("1"), "Too many requests")]);
     let err = create(&bench.controller()).await.unwrap_err();
     assert!(matches!(&err, ApiError::Busy { after: Some(_), .. }), "{err}");
-    assert_eq!(bench.seen().len(), 11);
+    assert_eq!(bench.requests().len(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_beyond_a_minute_is_a_minute() {
+async fn retry_after_is_one_minute_at_most() {
     const IN_THE_BODY: &str = r#"{"kind":"Status","details":{"retryAfterSeconds":4294967295}}"#;
     const NO_TIME: &str = "18446744073709551615";
     for (after, body) in [(Some("3600"), ""), (Some(NO_TIME), ""), (None, IN_THE_BODY), (Some(NO_TIME), IN_THE_BODY)] {
-        let answer = move || async move { Ok(response(429, after, body)) };
-        let err = Bench::new(Term::endless, move |_, _| answer()).watcher().list("/api/v1/pods", "*/*").await;
+        let respond = move || async move { Ok(response(429, after, body)) };
+        let err = Bench::new(Term::endless, move |_, _| respond()).watcher().list("/api/v1/pods", "*/*").await;
         assert!(matches!(&err, Err(ApiError::Busy { after: Some(MINUTE), .. })), "{after:?} {body}: {err:?}");
     }
     for (after, body) in [(Some(NO_TIME), ""), (None, IN_THE_BODY)] {
-        let answer = move || async move { Ok(response(429, after, body)) };
-        let refused = Bench::new(Term::endless, move |_, _| answer()).watcher().watch("/watch", "*/*").await.err();
+        let respond = move || async move { Ok(response(429, after, body)) };
+        let refused = Bench::new(Term::endless, move |_, _| respond()).watcher().watch("/watch", "*/*").await.err();
         assert!(matches!(&refused, Some(ApiError::Busy { after: Some(MINUTE), .. })), "{after:?} {body}: {refused:?}");
     }
     let bench = Bench::scripted(&[(429, Some(NO_TIME), ""), (200, None, WRITTEN)]);
     create(&bench.controller()).await.unwrap();
-    assert_eq!(bench.seen()[1].at, MINUTE);
+    assert_eq!(bench.requests()[1].at, MINUTE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_waits_wakes_its_worker_each_minute() {
+async fn waiting_request_wakes_its_worker_each_minute() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     let api = bench.clients.controller("slow", Limits { qps: 0.001, burst: 1 });
     create(&api).await.unwrap();
@@ -175,47 +175,47 @@ async fn request_that_waits_wakes_its_worker_each_minute() {
     .await
     .unwrap();
     assert!(longest <= MINUTE, "{longest:?}");
-    assert!(bench.seen()[1].at >= 16 * MINUTE);
+    assert!(bench.requests()[1].at >= 16 * MINUTE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn evictions_reflectors_reviews_and_the_lease_see_every_answer() {
+async fn evictions_reflectors_reviews_and_the_lease_are_not_retried() {
     let bench = Bench::scripted(&[(429, Some("1"), "")]);
     let err = bench.controller().evict("ns", "a", &DeleteOptions::default()).await.unwrap_err();
     assert!(matches!(err, ApiError::Busy { .. }));
     assert!(bench.watcher().list("/api/v1/pods", "*/*").await.is_err());
     assert!(bench.watcher().watch("/api/v1/pods?watch=1", "*/*").await.is_err());
-    assert!(bench.clients.unfenced("reviews", LIMITS).ask("/apis/x", &json!({})).await.is_err());
+    assert!(bench.clients.unfenced("reviews", LIMITS).post("/apis/x", &json!({})).await.is_err());
     assert!(bench.clients.lease(SECOND).read("/lease", "*/*").await.is_err());
-    let seen = bench.seen();
-    assert_eq!(seen.len(), 5);
-    assert_eq!(seen[0].uri, "/api/v1/namespaces/ns/pods/a/eviction");
+    let requests = bench.requests();
+    assert_eq!(requests.len(), 5);
+    assert_eq!(requests[0].uri, "/api/v1/namespaces/ns/pods/a/eviction");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_waits_at_once_and_nothing_was_sent() {
+async fn stop_ends_waits_at_once_and_nothing_is_sent() {
     let bench = Bench::scripted(&[(429, Some("3600"), ""), (200, None, WRITTEN)]);
-    let (controller, budget) = (bench.controller(), bench.clients.controller("b", Limits { qps: 0.001, burst: 1 }));
+    let (controller, limited) = (bench.controller(), bench.clients.controller("b", Limits { qps: 0.001, burst: 1 }));
     let stop = bench.stop.clone();
     let stopping = async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
         stop.cancel();
     };
-    let asked = async {
-        let repeated = create(&controller).await.unwrap_err();
-        assert!(matches!(repeated, ApiError::NotSent(NotSent::Stopping)), "{repeated}");
-        create(&budget).await.expect("a token at hand needs no wait");
-        let throttled = create(&budget).await.unwrap_err();
+    let requests = async {
+        let retried = create(&controller).await.unwrap_err();
+        assert!(matches!(retried, ApiError::NotSent(NotSent::Stopping)), "{retried}");
+        create(&limited).await.expect("an available token needs no wait");
+        let throttled = create(&limited).await.unwrap_err();
         assert!(matches!(throttled, ApiError::NotSent(NotSent::Stopping)), "{throttled}");
     };
     let began = bench.clock.now();
-    tokio::join!(stopping, asked);
+    tokio::join!(stopping, requests);
     assert_eq!(bench.clock.now() - began, Duration::from_secs(1));
-    assert_eq!(bench.seen().len(), 2);
+    assert_eq!(bench.requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_042_each_controller_has_a_budget_of_its_own() {
+async fn acceptance_shell_042_each_controller_has_its_own_rate_limit() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     let (one, other) = (bench.clients.controller("one", LIMITS), bench.clients.controller("other", LIMITS));
     // 30 requests at once, then ten more at 20 per second. Reads and writes of one controller share the limit.
@@ -225,24 +225,24 @@ async fn acceptance_shell_042_each_controller_has_a_budget_of_its_own() {
             _ => drop(one.read("/api", "*/*").await.unwrap()),
         }
     }
-    let spent = bench.seen().last().unwrap().at;
-    assert_eq!(spent, Duration::from_millis(500));
+    let last = bench.requests().last().unwrap().at;
+    assert_eq!(last, Duration::from_millis(500));
     create(&other).await.unwrap();
-    assert_eq!(bench.seen().last().unwrap().at, spent, "the other's budget is untouched");
+    assert_eq!(bench.requests().last().unwrap().at, last, "the rate limit of the other controller is not used");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_041_every_client_names_itself_behind_the_manager() {
+async fn acceptance_shell_041_user_agent_is_the_manager_and_the_client() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     create(&bench.controller()).await.unwrap();
     bench.watcher().list("/api", "*/*").await.unwrap();
     bench.clients.lease(SECOND).read("/lease", "*/*").await.unwrap();
-    let agents: Vec<_> = bench.seen().into_iter().map(|it| it.agent).collect();
+    let agents: Vec<_> = bench.requests().into_iter().map(|it| it.agent).collect();
     assert_eq!(agents, ["mini-kcm/v1/job-controller", "mini-kcm/v1/shared-informers", "mini-kcm/v1/leader-election"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_a_watch_is_charged_and_a_proof_is_not() {
+async fn opening_a_watch_takes_a_token_and_a_proof_does_not() {
     let bench = Bench::scripted(&[(200, None, "")]);
     let watcher = bench.clients.watcher(Limits { qps: 1.0, burst: 1 });
     for _ in 0..2 {
@@ -251,12 +251,12 @@ async fn opening_a_watch_is_charged_and_a_proof_is_not() {
     for _ in 0..3 {
         watcher.urgent().list("/proof", "*/*").await.unwrap();
     }
-    let times: Vec<_> = bench.seen().iter().map(|it| it.at.as_secs()).collect();
+    let times: Vec<_> = bench.requests().iter().map(|it| it.at.as_secs()).collect();
     assert_eq!(times, [0, 1, 1, 1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_has_a_deadline_and_a_watch_one_for_its_opening() {
+async fn attempt_has_a_deadline_and_a_watch_has_one_for_its_opening() {
     let bench = Bench::new(Term::endless, |_, _| std::future::pending());
     let took = |api: Api| {
         let clock = bench.clock.clone();
@@ -277,7 +277,7 @@ async fn an_attempt_has_a_deadline_and_a_watch_one_for_its_opening() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_for_opening_a_watch_begins_with_its_token() {
+async fn time_limit_for_opening_a_watch_begins_with_its_token() {
     let bench = Bench::new(Term::endless, |number, _| async move {
         if number > 0 {
             std::future::pending::<()>().await;
@@ -288,49 +288,49 @@ async fn the_time_for_opening_a_watch_begins_with_its_token() {
     watcher.watch("/watch", "*/*").await.unwrap();
     let began = bench.clock.now();
     let token = watcher.token("/watch").await.unwrap();
-    assert_eq!(((bench.clock.now() - began).as_secs(), bench.seen().len()), (100, 1), "nothing is sent while it waits");
+    assert_eq!(((bench.clock.now() - began).as_secs(), bench.requests().len()), (100, 1), "nothing is sent while it waits");
     assert!(token.watch("/watch", "*/*", Some(10 * SECOND)).await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 110);
-    assert_eq!(bench.seen().len(), 2);
+    assert_eq!(bench.requests().len(), 2);
     let line = r#"rest_client_rate_limiter_duration_seconds_sum{host="in-memory",verb="GET"} 100"#;
-    assert!(bench.metrics.encode().contains(line), "a token is paid for once");
+    assert!(bench.metrics.encode().contains(line), "the wait for a token is counted once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_answered_with_503_may_have_happened_and_is_lost_from_sight() {
+async fn write_answered_with_503_has_an_unknown_outcome() {
     let bench = Bench::scripted(&[(503, Some("1"), "")]);
     let api = bench.controller();
     let patch = Patch::Merge(json!({}));
     type Write<'a> = futures::future::BoxFuture<'a, Result<(), ApiError>>;
     let writes: [(&str, usize, Write<'_>); 3] = [
-        ("a create is not repeated", 1, Box::pin(create(&api))),
-        ("a patch is, ten times", 11, Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) })),
-        ("an eviction is not", 1, Box::pin(async { api.evict("ns", "a", &DeleteOptions::default()).await })),
+        ("a create is not retried", 1, Box::pin(create(&api))),
+        ("a patch is retried ten times", 11, Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) })),
+        ("an eviction is not retried", 1, Box::pin(async { api.evict("ns", "a", &DeleteOptions::default()).await })),
     ];
     for (name, requests, write) in writes {
-        let before = bench.seen().len();
+        let before = bench.requests().len();
         let err = write.await.unwrap_err();
         assert!(matches!(&err, ApiError::Unknown { status: Some(_), .. }), "{name}: {err:?}");
-        assert_eq!(bench.seen().len() - before, requests, "{name}");
-        assert!(bench.clients.ledger().written()[0].1.untracked, "{name}");
+        assert_eq!(bench.requests().len() - before, requests, "{name}");
+        assert!(bench.clients.recent_writes().writes()[0].1.untracked, "{name}");
     }
     let err = api.read("/api", "*/*").await.unwrap_err();
     assert!(matches!(&err, ApiError::Busy { after: Some(_), .. }), "a read changes nothing: {err:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_caller_left_is_lost_from_sight() {
+async fn dropped_write_has_an_unknown_outcome() {
     let bench = Bench::new(Term::endless, |_, _| std::future::pending());
     let api = bench.controller();
     assert!(tokio::time::timeout(SECOND, create(&api)).await.is_err());
-    assert_eq!(bench.seen().len(), 1);
-    let written = bench.clients.ledger().written();
+    assert_eq!(bench.requests().len(), 1);
+    let written = bench.clients.recent_writes().writes();
     assert_eq!(written.len(), 1);
     assert!(written[0].0 == pods() && written[0].1.untracked);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_never_ends_breaks_off_at_the_deadline() {
+async fn body_that_never_ends_is_an_error_at_the_deadline() {
     let endless = |code: u16| {
         let never = StreamBody::new(futures::stream::pending::<Result<http_body::Frame<bytes::Bytes>, BoxError>>());
         Response::builder().status(code).body(never.boxed_unsync()).unwrap()
@@ -341,61 +341,61 @@ async fn a_body_that_never_ends_breaks_off_at_the_deadline() {
     assert!(bench.controller().read("/list", "*/*").await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 70);
     let mut watch = bench.watcher().watch("/watch", "*/*").await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(600), watch.next_batch(1)).await.is_err(), "silence is no end");
+    assert!(tokio::time::timeout(Duration::from_secs(600), watch.next_batch(1)).await.is_err(), "an open watch has no deadline");
     let began = bench.clock.now();
     assert!(bench.watcher().watch("/refused", "*/*").await.is_err());
-    assert_eq!((bench.clock.now() - began).as_secs(), 70, "a refusal is no stream");
+    assert_eq!((bench.clock.now() - began).as_secs(), 70, "a refused watch has a deadline");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_writes_in_its_term_alone_and_reads_always() {
+async fn controller_writes_only_in_its_term_and_reads_always() {
     let bench = Bench::new(Term::new, |_, _| async { Ok(response(200, None, WRITTEN)) });
     let (controller, unfenced) = (bench.controller(), bench.clients.unfenced("preflight", LIMITS));
     let refused = |result: Result<(), ApiError>| matches!(result, Err(ApiError::NotSent(NotSent::TermOver)));
     assert!(refused(create(&controller).await), "before the term");
     controller.read("/api", "*/*").await.unwrap();
     create(&unfenced).await.unwrap();
-    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    assert!(bench.term.extend(bench.clock.boot(), TERM));
     create(&controller).await.unwrap();
     tokio::time::advance(Duration::from_millis(9_701)).await;
     assert!(refused(create(&controller).await), "too late to start");
-    assert_eq!(bench.seen().len(), 3);
-    assert!(!bench.metrics.encode().contains("<error>"), "what was held back is no request");
+    assert_eq!(bench.requests().len(), 3);
+    assert!(!bench.metrics.encode().contains("<error>"), "a write that the fence stopped is not counted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_term_is_asked_again_for_every_attempt() {
+async fn term_is_checked_for_every_attempt() {
     let bench = Bench::new(Term::new, |_, _| async { Ok(response(429, Some("9"), "")) });
-    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    assert!(bench.term.extend(bench.clock.boot(), TERM));
     bench.clock.suspend(Duration::from_millis(800));
     let err = create(&bench.controller()).await.unwrap_err();
     assert!(matches!(err, ApiError::NotSent(NotSent::TermOver)), "{err}");
-    assert_eq!(bench.seen().len(), 1);
+    assert_eq!(bench.requests().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn creates_alone_tell_the_server_how_long_it_may_take() {
+async fn only_creates_have_a_server_side_timeout() {
     let bench = Bench::new(Term::new, |_, _| async { Ok(response(200, None, WRITTEN)) });
     let api = bench.controller();
-    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    assert!(bench.term.extend(bench.clock.boot(), TERM));
     tokio::time::advance(Duration::from_millis(2_500)).await;
     create(&api).await.unwrap();
     api.patch(&pods(), "ns", "a", None, &Patch::Merge(json!({}))).await.unwrap();
     api.delete(&pods(), "ns", "a", &DeleteOptions::default()).await.unwrap();
     api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
     let _ = api.list_metadata(&pods(), None, &ListOptions::default()).await;
-    let hinted: Vec<_> = bench.seen().iter().map(|it| it.uri.contains("timeout=")).collect();
+    let hinted: Vec<_> = bench.requests().iter().map(|it| it.uri.contains("timeout=")).collect();
     assert_eq!(hinted, [true, false, false, false, false]);
     // 15 s − 1 s − 2.5 s, in whole seconds.
-    assert_eq!(bench.seen()[0].uri, "/api/v1/namespaces/ns/pods?fieldValidation=Ignore&timeout=11s");
-    assert_eq!(bench.seen()[0].method, Method::POST);
+    assert_eq!(bench.requests()[0].uri, "/api/v1/namespaces/ns/pods?fieldValidation=Ignore&timeout=11s");
+    assert_eq!(bench.requests()[0].method, Method::POST);
     let endless = Bench::scripted(&[(200, None, WRITTEN)]);
     create(&endless.controller()).await.unwrap();
-    assert!(!endless.seen()[0].uri.contains("timeout="));
+    assert!(!endless.requests()[0].uri.contains("timeout="));
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_of_objects_go_without_field_validation_and_nothing_else_does() {
+async fn only_writes_of_objects_skip_field_validation() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     let (api, pods) = (bench.controller(), pods());
     let job: api::Job = api::Cached::decode_object(br#"{"metadata":{"namespace":"ns","name":"a"}}"#).unwrap();
@@ -404,27 +404,27 @@ async fn writes_of_objects_go_without_field_validation_and_nothing_else_does() {
     api.patch(&pods, "ns", "a", Some("status"), &Patch::Merge(json!({}))).await.unwrap();
     api.put_status(&job, None, &json!({})).await.unwrap();
     api.finalize("ns", api::StatusOwner::raw_metadata(&job), None, None, &[]).await.unwrap();
-    let writes = bench.seen().len();
+    let writes = bench.requests().len();
     api.delete(&pods, "ns", "a", &DeleteOptions::default()).await.unwrap();
     api.delete_collection(&pods, "ns", crate::Propagation::Background).await.unwrap();
     api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
-    api.ask("/apis/authorization.k8s.io/v1/subjectaccessreviews", &json!({})).await.unwrap();
+    api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &json!({})).await.unwrap();
     api.get::<api::Pod>(&pods, "ns", "a").await.unwrap();
-    let seen = bench.seen();
-    assert_eq!((writes, seen.len()), (5, 10));
-    for (index, it) in seen.iter().enumerate() {
+    let requests = bench.requests();
+    assert_eq!((writes, requests.len()), (5, 10));
+    for (index, it) in requests.iter().enumerate() {
         assert_eq!(it.uri.ends_with("?fieldValidation=Ignore"), index < writes, "{} {}", it.method, it.uri);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_cut_for_nothing_stops_hints_of_that_client_for_a_minute() {
+async fn create_ended_too_early_pauses_timeouts_of_that_client_for_a_minute() {
     const CUT: &str = r#"{"kind":"Status","reason":"Timeout","code":504}"#;
     let bench = Bench::new(Term::new, |number, _| async move {
         Ok(if number == 0 { response(504, None, CUT) } else { response(201, None, WRITTEN) })
     });
     let (api, other) = (bench.controller(), bench.clients.controller("other", Limits::NONE));
-    let renew = || assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    let renew = || assert!(bench.term.extend(bench.clock.boot(), TERM));
     renew();
     assert!(matches!(create(&api).await, Err(ApiError::Unknown { status: Some(_), .. })));
     create(&api).await.unwrap();
@@ -434,20 +434,20 @@ async fn a_create_cut_for_nothing_stops_hints_of_that_client_for_a_minute() {
         renew();
     }
     create(&api).await.unwrap();
-    let hinted: Vec<_> = bench.seen().iter().map(|it| it.uri.contains("timeout=")).collect();
+    let hinted: Vec<_> = bench.requests().iter().map(|it| it.uri.contains("timeout=")).collect();
     assert_eq!(hinted, [true, false, true, true]);
     let line = r#"mini_kcm_create_timeout_hints_suspended_total{client="job-controller"} 1"#;
     assert!(bench.metrics.encode().contains(line));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_left_is_told_from_what_may_have_arrived() {
+async fn request_that_was_not_sent_is_distinguished_from_one_with_unknown_outcome() {
     let bench = Bench::new(Term::endless, |number, _| async move {
         Err(if number == 0 { Unreachable("refused".to_owned()).into() } else { BoxError::from("reset") })
     });
     let api = bench.controller();
-    let never = create(&api).await.unwrap_err();
-    assert!(matches!(&never, ApiError::NotSent(NotSent::Unreachable(why)) if why == "refused"), "{never}");
+    let not_sent = create(&api).await.unwrap_err();
+    assert!(matches!(&not_sent, ApiError::NotSent(NotSent::Unreachable(why)) if why == "refused"), "{not_sent}");
     assert!(matches!(create(&api).await, Err(ApiError::Unknown { status: None, .. })));
     let line = r#"rest_client_requests_total{code="<error>",host="in-memory",method="POST"} 2"#;
     assert!(bench.metrics.encode().contains(line));
@@ -472,49 +472,49 @@ async fn sizes_and_waits_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_file_is_trimmed_and_read_again_after_a_minute() {
+async fn token_file_is_trimmed_and_read_again_after_a_minute() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "one\n").unwrap();
     let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
     config.auth_info.token_file = Some(file.path().display().to_string());
     let authorize = authorize(&config, None, &Clock::system()).unwrap().unwrap();
     let echo = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
-        let mut answer = response(200, None, "");
-        *answer.headers_mut() = request.headers().clone();
-        Ok(answer)
+        let mut response = response(200, None, "");
+        *response.headers_mut() = request.headers().clone();
+        Ok(response)
     }));
     let service = authorize(echo);
-    let said = || async {
-        let answer = service.clone().oneshot(Request::new(Body::default())).await.unwrap();
-        answer.headers()[header::AUTHORIZATION].to_str().unwrap().to_owned()
+    let authorization_header = || async {
+        let response = service.clone().oneshot(Request::new(Body::default())).await.unwrap();
+        response.headers()[header::AUTHORIZATION].to_str().unwrap().to_owned()
     };
-    assert_eq!(said().await, "Bearer one");
+    assert_eq!(authorization_header().await, "Bearer one");
     std::fs::write(file.path(), "two").unwrap();
-    assert_eq!(said().await, "Bearer one");
+    assert_eq!(authorization_header().await, "Bearer one");
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(said().await, "Bearer two");
+    assert_eq!(authorization_header().await, "Bearer two");
     std::fs::remove_file(file.path()).unwrap();
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(said().await, "Bearer two", "the last good one");
+    assert_eq!(authorization_header().await, "Bearer two", "the last token that was read");
     std::fs::write(file.path(), "\n").unwrap();
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(said().await, "Bearer two", "an empty file holds no token");
+    assert_eq!(authorization_header().await, "Bearer two", "an empty file contains no token");
     config.auth_info.token_file = Some("/nowhere/token".to_owned());
     assert!(matches!(super::authorize(&config, None, &Clock::system()), Err(crate::ConfigError::TokenFile { .. })));
 }
 
 #[tokio::test(start_paused = true)]
-async fn kubes_own_ways_to_authenticate_lie_above_the_fence() {
+async fn authentication_is_above_the_fence() {
     let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
-    config.auth_info = serde_json::from_value(json!({ "token": "t", "as": "somebody" })).unwrap();
+    config.auth_info = serde_json::from_value(json!({ "token": "t", "as": "someone" })).unwrap();
     let authorize = authorize(&config, None, &Clock::system()).unwrap().unwrap();
     let transport = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
         assert_eq!(request.headers()[header::AUTHORIZATION], "Bearer t");
-        assert_eq!(request.headers()["impersonate-user"], "somebody");
+        assert_eq!(request.headers()["impersonate-user"], "someone");
         Err(BoxError::from("reset"))
     }));
     let fenced = fence::fenced(transport, Some(Term::endless(Clock::system())));
     let err = authorize(fenced).oneshot(Request::new(Body::default())).await.unwrap_err();
-    assert!(matches!(unboxed(err), ApiError::Unknown { .. }), "the fence's words pass through");
-    assert!(matches!(unboxed("no token".into()), ApiError::NotSent(NotSent::Unreachable(_))));
+    assert!(matches!(api_error(err), ApiError::Unknown { .. }), "the error of the transport is kept");
+    assert!(matches!(api_error("no token".into()), ApiError::NotSent(NotSent::Unreachable(_))));
 }

@@ -4,28 +4,30 @@ use http::{Response, header};
 use parking_lot::Mutex;
 
 /// After this number of distinct texts the set is cleared, and each text is logged again.
-const MOST: usize = 1_000;
+const MAX_TEXTS: usize = 1_000;
 
 /// Logs the warnings of the server, each text once.
 #[derive(Default)]
 pub(crate) struct Warnings(Mutex<HashSet<Box<str>>>);
 
 impl Warnings {
-    pub(super) fn tell<B>(&self, answer: &Response<B>) {
-        for text in answer.headers().get_all(header::WARNING).iter().filter_map(|it| text(it.to_str().ok()?)) {
-            if self.is_new(&text) {
+    /// Logs the warnings of a response that were not logged before.
+    pub(super) fn log_new<B>(&self, response: &Response<B>) {
+        for text in response.headers().get_all(header::WARNING).iter().filter_map(|it| text(it.to_str().ok()?)) {
+            if self.mark_logged(&text) {
                 // These warnings are about our own requests, which no operator can change. Upstream logs none of them.
-                tracing::debug!(target: "v2", warning = %text, "The API server warns");
+                tracing::debug!(target: "v2", warning = %text, "Warning of the API server");
             }
         }
     }
 
-    fn is_new(&self, text: &str) -> bool {
-        let mut told = self.0.lock();
-        if told.len() >= MOST {
-            told.clear();
+    /// Returns true if this text was not marked before.
+    fn mark_logged(&self, text: &str) -> bool {
+        let mut logged = self.0.lock();
+        if logged.len() >= MAX_TEXTS {
+            logged.clear();
         }
-        told.insert(text.into())
+        logged.insert(text.into())
     }
 }
 
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_stands_in_quotes() {
+    fn text_is_the_quoted_part() {
         assert_eq!(text(r#"299 - "v1beta1 is \"old\"""#).as_deref(), Some(r#"v1beta1 is "old""#));
         assert_eq!(text(r#"299 - "cut"#), None);
         assert_eq!(text(r#"199 - "other""#), None);
@@ -60,12 +62,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_told_once_and_memory_is_bounded() {
+    fn text_is_logged_once_and_the_set_is_bounded() {
         let warnings = Warnings::default();
-        assert!(warnings.is_new("a") && !warnings.is_new("a"));
-        for number in 0..3 * MOST {
-            warnings.is_new(&number.to_string());
+        assert!(warnings.mark_logged("a") && !warnings.mark_logged("a"));
+        for number in 0..3 * MAX_TEXTS {
+            warnings.mark_logged(&number.to_string());
         }
-        assert!(warnings.0.lock().len() <= MOST);
+        assert!(warnings.0.lock().len() <= MAX_TEXTS);
     }
 }

@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 /// For this long a failed address is dialed after the others.
 const FAILED_FOR: Duration = Duration::from_secs(60);
 /// A new leader waits no longer than 10 s for a healthy server, so the third address is dialed before that.
-const LONGEST_SHARE: Duration = Duration::from_secs(3);
+const MAX_SHARE: Duration = Duration::from_secs(3);
 /// The minimum number of addresses that one dial tries in its time.
-const TRIED_AT_LEAST: u32 = 3;
+const MIN_ADDRESSES: u32 = 3;
 
 /// The time of one address for TCP, TLS and the settings of HTTP/2, if there are further addresses.
 ///
 /// Go's dialer divides only the time for TCP, with at least 2 s for each address (`partialDeadline` in `net`).
 pub(super) fn share(connect_timeout: Duration) -> Duration {
-    (connect_timeout / TRIED_AT_LEAST).min(LONGEST_SHARE)
+    (connect_timeout / MIN_ADDRESSES).min(MAX_SHARE)
 }
 
 /// The addresses that failed recently. All pools share them.

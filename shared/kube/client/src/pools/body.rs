@@ -18,9 +18,9 @@ use crate::{Body, BoxError, Incoming};
 ///
 /// It is an extension of each response, so that the reader of a stream can retire the connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Retire(CancellationToken);
+pub(crate) struct RetireHandle(CancellationToken);
 
-impl Retire {
+impl RetireHandle {
     pub(crate) fn retire(&self) {
         self.0.cancel();
     }
@@ -68,46 +68,46 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// A place on a connection. It is given back when the response has been read.
-pub(super) trait Place: Send + Unpin + 'static {
-    /// The response has ended, so the connection can be used again. If the place is only dropped, it may not be.
+/// A slot for one request on a connection. It is returned when the response has been read.
+pub(super) trait ConnectionSlot: Send + Unpin + 'static {
+    /// The response has ended, so the connection can be used again. If the slot is only dropped, it may not be.
     fn complete(self);
 }
 
-/// The body of a response, which keeps its place until it has ended.
-pub(super) fn held<P: Place>(inner: hyper::body::Incoming, place: P) -> Incoming {
-    let mut held = Held { inner, place: Some(place) };
-    held.look_for_the_end();
-    held.boxed_unsync()
+/// The body of a response, which keeps its slot until it has ended.
+pub(super) fn slot_body<S: ConnectionSlot>(inner: hyper::body::Incoming, slot: S) -> Incoming {
+    let mut body = SlotBody { inner, slot: Some(slot) };
+    body.complete_at_end();
+    body.boxed_unsync()
 }
 
-struct Held<P> {
+struct SlotBody<S> {
     inner: hyper::body::Incoming,
-    place: Option<P>,
+    slot: Option<S>,
 }
 
-impl<P: Place> Held<P> {
-    fn look_for_the_end(&mut self) {
+impl<S: ConnectionSlot> SlotBody<S> {
+    fn complete_at_end(&mut self) {
         if self.inner.is_end_stream()
-            && let Some(place) = self.place.take()
+            && let Some(slot) = self.slot.take()
         {
-            place.complete();
+            slot.complete();
         }
     }
 }
 
-impl<P: Place> http_body::Body for Held<P> {
+impl<S: ConnectionSlot> http_body::Body for SlotBody<S> {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         match &frame {
-            Some(Ok(_)) => self.look_for_the_end(),
-            Some(Err(_)) => self.place = None,
+            Some(Ok(_)) => self.complete_at_end(),
+            Some(Err(_)) => self.slot = None,
             None => {
-                if let Some(place) = self.place.take() {
-                    place.complete();
+                if let Some(slot) = self.slot.take() {
+                    slot.complete();
                 }
             }
         }

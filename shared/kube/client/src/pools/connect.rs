@@ -30,7 +30,7 @@ use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 use super::{
     addresses::FailedAddresses,
     guard::{Guard, Guarded},
-    pool::Policy,
+    pool::PoolPolicy,
     target::Target,
 };
 use crate::{BoxError, ConfigError, config::redacted};
@@ -85,10 +85,10 @@ impl Connector {
         target: Arc<Target>,
         guard: Option<Guard>,
         (resolver, failed): (Resolver, FailedAddresses),
-        policy: &Policy,
+        policy: &PoolPolicy,
     ) -> Result<Self, ConfigError> {
         let address = target.address().map_err(|_| ConfigError::Server(redacted(&config.cluster_url.to_string())))?;
-        let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
+        let server_name = parse_server_name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
         let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
         Ok(Self { target, address, server_name, proxy, guard, resolver, failed, read_buffer: policy.read_buffer })
     }
@@ -113,8 +113,8 @@ impl Connector {
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<(BoxIo, Protocol), BoxError> {
         let io = match self.proxy.clone() {
-            None => self.tcp(self.address.clone(), addresses).await?,
-            Some(proxy) => self.clone().through(proxy, addresses, tls.clone()).boxed().await?,
+            None => self.connect_tcp(self.address.clone(), addresses).await?,
+            Some(proxy) => self.clone().connect_through(proxy, addresses, tls.clone()).boxed().await?,
         };
         let Some(tls) = tls else { return Ok((io, Protocol::Http1)) };
         let mut tls = TlsConnector::from(tls).connect(self.server_name.clone(), Either::Left(io)).await?;
@@ -129,7 +129,7 @@ impl Connector {
         Ok((Box::new(tls), protocol))
     }
 
-    async fn tcp(&self, address: Uri, addresses: Vec<SocketAddr>) -> Result<BoxIo, BoxError> {
+    async fn connect_tcp(&self, address: Uri, addresses: Vec<SocketAddr>) -> Result<BoxIo, BoxError> {
         let addresses = tower::service_fn(move |_: Name| {
             let addresses = addresses.clone();
             async move { Ok::<_, io::Error>(addresses.into_iter()) }
@@ -145,16 +145,16 @@ impl Connector {
         Ok(Box::new(Guarded::new(tcp, guard.term.clone())))
     }
 
-    async fn through(
+    async fn connect_through(
         self,
         proxy: Proxy,
         addresses: Vec<SocketAddr>,
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<BoxIo, BoxError> {
         let Proxy { address, basic, raw, server_name } = proxy;
-        let speaks_tls = address.scheme_str() == Some("https");
+        let uses_tls = address.scheme_str() == Some("https");
         let (this, server) = (self.clone(), self.address);
-        let tls = tls.filter(|_| speaks_tls);
+        let tls = tls.filter(|_| uses_tls);
         // Boxed, because the compiler cannot prove that the generic proxy connectors are `Send`.
         let connector = tower::service_fn(move |address: Uri| -> ProxyDial {
             this.clone().dial_proxy(address, addresses.clone(), tls.clone(), server_name.clone()).boxed()
@@ -182,9 +182,9 @@ impl Connector {
         tls: Option<Arc<ClientConfig>>,
         server_name: ServerName<'static>,
     ) -> std::io::Result<TokioIo<BoxIo>> {
-        let io = self.tcp(address, addresses).await.map_err(std::io::Error::other)?;
+        let io = self.connect_tcp(address, addresses).await.map_err(std::io::Error::other)?;
         Ok(TokioIo::new(match tls {
-            Some(tls) => Box::new(TlsConnector::from(for_proxy(&tls)).connect(server_name, io).await?),
+            Some(tls) => Box::new(TlsConnector::from(proxy_tls_config(&tls)).connect(server_name, io).await?),
             None => io,
         }))
     }
@@ -198,7 +198,7 @@ impl Proxy {
         }
         // Removes user and password from the URL and encodes them for the scheme.
         let found = Matcher::builder().all(url.to_string()).build().intercept(server).ok_or_else(refused)?;
-        let server_name = name(url.host().unwrap_or_default().trim_matches(['[', ']']))?;
+        let server_name = parse_server_name(url.host().unwrap_or_default().trim_matches(['[', ']']))?;
         Ok(Self {
             address: found.uri().clone(),
             basic: found.basic_auth().cloned(),
@@ -217,12 +217,12 @@ fn buffer_reads(io: &mut Either<BoxIo, BufReader<BoxIo>>, size: usize) {
 }
 
 /// A proxy is offered HTTP/1.1 only, and not the protocols for the server.
-fn for_proxy(tls: &ClientConfig) -> Arc<ClientConfig> {
+fn proxy_tls_config(tls: &ClientConfig) -> Arc<ClientConfig> {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(tls)
 }
 
-fn name(host: &str) -> Result<ServerName<'static>, ConfigError> {
+fn parse_server_name(host: &str) -> Result<ServerName<'static>, ConfigError> {
     ServerName::try_from(host.to_owned()).map_err(|_| ConfigError::ServerName(host.to_owned()))
 }

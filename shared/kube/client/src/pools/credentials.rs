@@ -16,7 +16,7 @@ use super::Unreachable;
 use crate::{ConfigError, certificate, exec::Plugin};
 
 /// Certificates are renewed in place, by kubeadm or through a mounted secret.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The number of TLS sessions of a configuration with a plugin's certificate, the default of rustls.
 const SESSIONS: usize = 256;
 
@@ -36,7 +36,7 @@ struct State {
     generation: u64,
     /// Without the certificate of the plugin.
     config: Option<Arc<ClientConfig>>,
-    looked: Instant,
+    last_check: Instant,
     contents: Vec<Option<Vec<u8>>>,
     /// The serial of the plugin's certificate.
     certificate: u64,
@@ -53,7 +53,7 @@ impl Credentials {
         let files = files(&config);
         let contents = read(&files);
         let built = if tls { Some(build(&config)?) } else { None };
-        let state = Mutex::new(State { generation: 0, config: built, looked: clock.now(), contents, certificate: 0 });
+        let state = Mutex::new(State { generation: 0, config: built, last_check: clock.now(), contents, certificate: 0 });
         let plugin = plugin.filter(|_| tls);
         Ok(Self { config, tls, files, plugin, clock, state })
     }
@@ -62,9 +62,9 @@ impl Credentials {
     pub(super) fn generation(&self) -> u64 {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        if now.saturating_duration_since(state.looked) >= LOOK_AGAIN {
-            state.looked = now;
-            self.look(&mut state);
+        if now.saturating_duration_since(state.last_check) >= CHECK_INTERVAL {
+            state.last_check = now;
+            self.check_files(&mut state);
         }
         if let Some(certificate) = self.plugin.as_ref().map(Plugin::certificate_serial)
             && state.certificate != certificate
@@ -82,13 +82,13 @@ impl Credentials {
             return Ok((self.state.lock().config.clone(), generation));
         };
         loop {
-            let held = plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
+            let credential = plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
             let generation = self.generation();
             let state = self.state.lock();
             // The plugin may have returned another certificate in the meantime.
-            if state.certificate == held.certificate_serial {
-                let with = |config: Arc<ClientConfig>| match held.certificate() {
-                    Some(certificate) => showing(&config, certificate),
+            if state.certificate == credential.certificate_serial {
+                let with = |config: Arc<ClientConfig>| match credential.certificate() {
+                    Some(certificate) => with_client_certificate(&config, certificate),
                     None => config,
                 };
                 return Ok((state.config.clone().map(with), generation));
@@ -96,7 +96,7 @@ impl Credentials {
         }
     }
 
-    fn look(&self, state: &mut State) {
+    fn check_files(&self, state: &mut State) {
         let contents = read(&self.files);
         if contents == state.contents || !self.tls {
             return;
@@ -115,9 +115,9 @@ impl Credentials {
 }
 
 fn files(config: &kube::Config) -> Vec<PathBuf> {
-    let who = &config.auth_info;
-    let certificate = who.client_certificate.as_ref().filter(|_| who.client_certificate_data.is_none());
-    let key = who.client_key.as_ref().filter(|_| who.client_key_data.is_none());
+    let user = &config.auth_info;
+    let certificate = user.client_certificate.as_ref().filter(|_| user.client_certificate_data.is_none());
+    let key = user.client_key.as_ref().filter(|_| user.client_key_data.is_none());
     config.root_cert_file.iter().cloned().chain([certificate, key].into_iter().flatten().map(PathBuf::from)).collect()
 }
 
@@ -133,10 +133,10 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
 /// # Errors
 /// The error names the field that cannot be used.
 pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigError> {
-    let trusting = trusting(config).map_err(ConfigError::Tls)?;
+    let builder = config_with_authorities(config).map_err(ConfigError::Tls)?;
     let mut built = match certificate::of(&config.auth_info).map_err(ConfigError::Tls)? {
-        Some(certificate) => trusting.with_client_cert_resolver(certificate),
-        None => trusting.with_no_client_auth(),
+        Some(certificate) => builder.with_client_cert_resolver(certificate),
+        None => builder.with_no_client_auth(),
     };
     built.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(built))
@@ -144,7 +144,7 @@ pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigEr
 
 /// Trusts the authority in the file, as it is now, or in the configuration. If there is none, trusts those of the
 /// system, as in client-go.
-fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+fn config_with_authorities(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let unusable = |why: &str| format!("cluster.certificate-authority: {why}");
     let builder = ClientConfig::builder();
     let authorities: Vec<_> = match (&config.root_cert_file, &config.root_cert) {
@@ -228,7 +228,7 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-fn showing(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
+fn with_client_certificate(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.client_auth_cert_resolver = certificate;
     // A resumed session keeps the identity of the first one, so sessions are not shared between certificates.
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_that_cannot_be_used_is_named() {
+    fn unusable_authority_is_an_error_that_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -273,7 +273,7 @@ mod tests {
             let got = build(&config).map(drop).map_err(|err| err.to_string());
             match (&got, &want) {
                 (Ok(()), Ok(())) => {}
-                (Err(said), Err(words)) if said.contains(&**words) && !said.contains("CANARY") => {}
+                (Err(message), Err(words)) if message.contains(&**words) && !message.contains("CANARY") => {}
                 _ => panic!("{root_cert_file:?}: {got:?}, not {want:?}"),
             }
         }

@@ -4,28 +4,28 @@ use tasks::Spawner;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    body::{Outgoing, Place, Retire},
+    body::{Outgoing, ConnectionSlot, RetireHandle},
     connect::BoxIo,
     pool::Pool,
 };
 use crate::BoxError;
 
 /// A connection with one request at a time.
-pub(super) struct Single {
+pub(super) struct Http1Connection {
     pub(super) sender: SendRequest<Outgoing>,
-    pub(super) retire: Retire,
+    pub(super) retire: RetireHandle,
     pub(super) generation: u64,
 }
 
-/// The turn of a request on a connection. If it is dropped before the end of the response, the connection is closed,
+/// The slot of a request on a connection. If it is dropped before the end of the response, the connection is closed,
 /// because the rest of the response would precede the next one.
-pub(super) struct Turn {
-    pub(super) single: Single,
+pub(super) struct Http1Slot {
+    pub(super) connection: Http1Connection,
     pub(super) pool: Pool,
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-impl Single {
+impl Http1Connection {
     pub(super) async fn open(io: BoxIo, spawner: &Spawner, generation: u64) -> Result<Self, BoxError> {
         let (sender, connection) = Builder::new().handshake::<_, Outgoing>(TokioIo::new(io)).await?;
         spawner.spawn("http1 connection", async move {
@@ -33,7 +33,7 @@ impl Single {
                 tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
             }
         });
-        Ok(Self { sender, retire: Retire::default(), generation })
+        Ok(Self { sender, retire: RetireHandle::default(), generation })
     }
 
     pub(super) fn is_usable(&self, generation: u64) -> bool {
@@ -41,10 +41,10 @@ impl Single {
     }
 }
 
-impl Place for Turn {
+impl ConnectionSlot for Http1Slot {
     fn complete(self) {
-        let Self { single, pool, _permit } = self;
+        let Self { connection, pool, _permit } = self;
         // Before the permit is released, so that its next owner finds this connection.
-        pool.rest(single);
+        pool.put_idle(connection);
     }
 }

@@ -11,7 +11,7 @@ use tasks::Spawner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    body::{Outgoing, Place, Retire},
+    body::{Outgoing, ConnectionSlot, RetireHandle},
     connect::BoxIo,
 };
 use crate::BoxError;
@@ -21,24 +21,24 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// How often to check whether the settings of the server have arrived.
-const LOOK_FOR_SETTINGS: Duration = Duration::from_millis(1);
+const SETTINGS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A connection with many requests at a time.
-pub(super) struct Multiplexed {
+pub(super) struct Http2Connection {
     sender: SendRequest<Outgoing>,
     /// One permit for each stream that both the server and our policy allow.
-    places: Arc<Semaphore>,
-    pub(super) retire: Retire,
+    slots: Arc<Semaphore>,
+    pub(super) retire: RetireHandle,
     pub(super) generation: u64,
 }
 
-/// The place of one stream. It is free again when this is dropped or completed.
-pub(super) struct Stream {
-    connection: Arc<Multiplexed>,
-    _place: OwnedSemaphorePermit,
+/// The slot of one stream. It is free again when this is dropped or completed.
+pub(super) struct Http2Slot {
+    connection: Arc<Http2Connection>,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Multiplexed {
+impl Http2Connection {
     /// Starts HTTP/2 and waits for the server's settings: without their limit, a part of a burst would be refused. At
     /// most `most` streams, or fewer if the server allows fewer.
     pub(super) async fn open(
@@ -72,41 +72,41 @@ impl Multiplexed {
                 ended?;
                 return Err("the server closed the connection at once".into());
             }
-            tokio::time::sleep(LOOK_FOR_SETTINGS).await;
+            tokio::time::sleep(SETTINGS_CHECK_INTERVAL).await;
         };
         hyper::rt::Executor::execute(&streams, async move {
             if let Err(err) = connection.await {
                 tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
             }
         });
-        let places = Arc::new(Semaphore::new(limit.min(most.unwrap_or(Semaphore::MAX_PERMITS))));
-        Ok(Self { sender, places, retire: Retire::default(), generation })
+        let slots = Arc::new(Semaphore::new(limit.min(most.unwrap_or(Semaphore::MAX_PERMITS))));
+        Ok(Self { sender, slots, retire: RetireHandle::default(), generation })
     }
 
     pub(super) fn is_usable(&self, generation: u64) -> bool {
         self.generation == generation && !self.retire.is_retired() && !self.sender.is_closed()
     }
 
-    /// A place for one more stream; `None` if the connection is full.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Stream> {
-        let place = self.places.clone().try_acquire_owned().ok()?;
-        Some(Stream { connection: self.clone(), _place: place })
+    /// A slot for one more stream; `None` if the connection is full.
+    pub(super) fn try_take_slot(self: &Arc<Self>) -> Option<Http2Slot> {
+        let permit = self.slots.clone().try_acquire_owned().ok()?;
+        Some(Http2Slot { connection: self.clone(), _permit: permit })
     }
 
-    /// Waits for a place in FIFO order; `None` if the connection was retired first.
-    pub(super) async fn wait(self: &Arc<Self>) -> Option<Stream> {
+    /// Waits for a slot in FIFO order; `None` if the connection was retired first.
+    pub(super) async fn wait_for_slot(self: &Arc<Self>) -> Option<Http2Slot> {
         tokio::select! {
             biased;
             () = self.retire.retired() => None,
-            place = self.places.clone().acquire_owned() => {
-                Some(Stream { connection: self.clone(), _place: place.ok()? })
+            permit = self.slots.clone().acquire_owned() => {
+                Some(Http2Slot { connection: self.clone(), _permit: permit.ok()? })
             }
         }
     }
 }
 
-impl Stream {
-    pub(super) fn retire(&self) -> &Retire {
+impl Http2Slot {
+    pub(super) fn retire(&self) -> &RetireHandle {
         &self.connection.retire
     }
 
@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-impl Place for Stream {
+impl ConnectionSlot for Http2Slot {
     fn complete(self) {}
 }
 

@@ -31,7 +31,7 @@ use self::{
     connect::{Connector, Resolver, system_resolver},
     credentials::Credentials,
     guard::Guard,
-    pool::{Policy, Pool},
+    pool::{PoolPolicy, Pool},
     target::Target,
 };
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
     exec::{Plugin, Plugins},
 };
 
-pub(crate) use self::body::Retire;
+pub(crate) use self::body::RetireHandle;
 
 /// The dependencies and options of the pools.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ fn open_with(
     anonymous.auth_info = kube::config::AuthInfo::default();
     let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);
     let failed = FailedAddresses::default();
-    let pool = |policy: Policy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
+    let pool = |policy: PoolPolicy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
         let addresses = (resolver.clone(), failed.clone());
         let connector = Connector::new(config, target.clone(), guard, addresses, &policy)?;
         let pool = Pool::new(policy, connector, credentials.clone(), spawner.clone(), clock.clone());
@@ -107,7 +107,7 @@ fn open_with(
         })))
     };
     let guard = Guard { term, write_timeout };
-    let usual = Policy {
+    let usual = PoolPolicy {
         name: "reads",
         streams: None,
         http1: HTTP1_CONNECTIONS,
@@ -116,7 +116,7 @@ fn open_with(
     };
     Ok(Pools {
         watches: pool(
-            Policy {
+            PoolPolicy {
                 name: "watches",
                 streams: Some(WATCHES),
                 http1: Semaphore::MAX_PERMITS,
@@ -126,15 +126,15 @@ fn open_with(
             None,
             &credentials,
         )?,
-        writes: pool(Policy { name: "writes", ..usual }, Some(guard.clone()), &credentials)?,
+        writes: pool(PoolPolicy { name: "writes", ..usual }, Some(guard.clone()), &credentials)?,
         lease: pool(
-            Policy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT.min(lease_attempt), ..usual },
+            PoolPolicy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT.min(lease_attempt), ..usual },
             None,
             &credentials,
         )?,
         reads: pool(usual, None, &credentials)?,
-        account_reads: pool(Policy { name: "account reads", ..usual }, None, &without)?,
-        account_writes: pool(Policy { name: "account writes", ..usual }, Some(guard), &without)?,
+        account_reads: pool(PoolPolicy { name: "account reads", ..usual }, None, &without)?,
+        account_writes: pool(PoolPolicy { name: "account writes", ..usual }, Some(guard), &without)?,
     })
 }
 

@@ -20,11 +20,11 @@ use tokio::sync::Semaphore;
 use super::{
     Unreachable,
     addresses::{dialed_together, share},
-    body::{Outgoing, Retire, held},
+    body::{Outgoing, RetireHandle, slot_body},
     connect::{Connector, Protocol},
     credentials::Credentials,
-    http1::{Single, Turn},
-    http2::{Multiplexed, Stream},
+    http1::{Http1Connection, Http1Slot},
+    http2::{Http2Connection, Http2Slot},
 };
 use crate::{
     Body, BoxError, Incoming,
@@ -33,11 +33,11 @@ use crate::{
 };
 
 /// The limit of attempts with a server that closes each connection at once.
-const MOST_TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// How one kind of traffic uses connections.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Policy {
+pub(super) struct PoolPolicy {
     pub(super) name: &'static str,
     /// The maximum number of streams on an HTTP/2 connection; more streams need another connection. `None` means one
     /// connection with the server's own limit. Other requests wait in this pool, where the fence can still stop a
@@ -55,48 +55,49 @@ pub(super) struct Policy {
 pub(super) struct Pool(Arc<Inner>);
 
 struct Inner {
-    policy: Policy,
+    policy: PoolPolicy,
     connector: Connector,
     credentials: Arc<Credentials>,
     spawner: Spawner,
     clock: Clock,
     /// One permit for each HTTP/1.1 connection in use, in FIFO order.
-    turns: Arc<Semaphore>,
+    http1_permits: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// The protocol of the last connection.
-    speaks: Option<Protocol>,
-    multiplexed: Vec<Arc<Multiplexed>>,
-    resting: Vec<Single>,
+    protocol: Option<Protocol>,
+    http2: Vec<Arc<Http2Connection>>,
+    idle: Vec<Http1Connection>,
     /// The present attempt to connect, which all waiting requests share. It is dropped with the last of them.
     opening: Option<WeakShared<Opening>>,
 }
 
 type Opening = BoxFuture<'static, Result<(), Unreachable>>;
 
-enum Step {
-    Take(Stream),
-    /// Wait for a free stream on a connection that is full.
-    Wait(Arc<Multiplexed>),
-    Join(Shared<Opening>),
-    Turn,
+/// How a request gets its slot.
+enum SlotSource {
+    Free(Http2Slot),
+    /// Waits for a free stream on a connection that is full.
+    Full(Arc<Http2Connection>),
+    Opening(Shared<Opening>),
+    Http1,
 }
 
-enum Opened {
-    Multiplexed(Multiplexed),
-    Single(Single),
+enum OpenedConnection {
+    Http2(Http2Connection),
+    Http1(Http1Connection),
 }
 
-enum Place {
-    Stream(Stream),
-    Turn(Turn),
+enum AcquiredSlot {
+    Http2(Http2Slot),
+    Http1(Http1Slot),
 }
 
 /// A request without a response.
-struct Failed {
+struct SendFailure {
     why: BoxError,
     /// True if the server has certainly not processed the request.
     never_processed: bool,
@@ -104,14 +105,14 @@ struct Failed {
 
 impl Pool {
     pub(super) fn new(
-        policy: Policy,
+        policy: PoolPolicy,
         connector: Connector,
         credentials: Arc<Credentials>,
         spawner: Spawner,
         clock: Clock,
     ) -> Self {
-        let turns = Arc::new(Semaphore::new(policy.http1));
-        Self(Arc::new(Inner { policy, connector, credentials, spawner, clock, turns, state: Mutex::default() }))
+        let http1_permits = Arc::new(Semaphore::new(policy.http1));
+        Self(Arc::new(Inner { policy, connector, credentials, spawner, clock, http1_permits, state: Mutex::default() }))
     }
 
     /// Sends a request, and once more if the server has certainly not processed it: after a GOAWAY between two
@@ -119,8 +120,8 @@ impl Pool {
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
         let again = request.clone();
         match self.send_once(request).await {
-            Err(Failed { why, never_processed: true }) => {
-                tracing::debug!(err = %chain(&*why), pool = self.0.policy.name, "Sending again what the server has not processed");
+            Err(SendFailure { why, never_processed: true }) => {
+                tracing::debug!(err = %chain(&*why), pool = self.0.policy.name, "Sending a request again that the server has not processed");
                 self.send_once(again).await.map_err(|it| it.why)
             }
             other => other.map_err(|it| it.why),
@@ -128,84 +129,84 @@ impl Pool {
     }
 
     /// Returns a connection to the pool after its response has been read to the end.
-    pub(super) fn rest(&self, single: Single) {
-        if !single.retire.is_retired() {
-            self.0.state.lock().resting.push(single);
+    pub(super) fn put_idle(&self, connection: Http1Connection) {
+        if !connection.retire.is_retired() {
+            self.0.state.lock().idle.push(connection);
         }
     }
 
-    async fn send_once(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failed> {
-        let place = self.place().await.map_err(Failed::of)?;
+    async fn send_once(&self, mut request: Request<Body>) -> Result<Response<Incoming>, SendFailure> {
+        let slot = self.acquire_slot().await.map_err(SendFailure::of)?;
         // The wait may have been longer than the rest of the term.
         if let Some(fence) = request.extensions().get::<Fence>().cloned() {
-            fence.pass(&mut request).map_err(Failed::of)?;
+            fence.check(&mut request).map_err(SendFailure::of)?;
         }
-        match place {
-            Place::Stream(stream) => self.on_stream(stream, request).await,
-            Place::Turn(turn) => self.on_turn(turn, request).await,
+        match slot {
+            AcquiredSlot::Http2(slot) => self.send_on_http2(slot, request).await,
+            AcquiredSlot::Http1(slot) => self.send_on_http1(slot, request).await,
         }
     }
 
-    async fn on_stream(&self, stream: Stream, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
-        let mut patience = self.patience(&request, stream.retire());
+    async fn send_on_http2(&self, slot: Http2Slot, request: Request<Body>) -> Result<Response<Incoming>, SendFailure> {
+        let mut guard = self.deadline_guard(&request, slot.retire());
         let safe = is_safe(request.method());
         let (mut request, begun) = outgoing(request);
-        self.0.connector.target.absolute(&mut request).map_err(Failed::of)?;
-        let answer = stream.sender().try_send_request(request).await;
-        patience.over();
-        match answer {
-            Ok(answer) => Ok(with_retire(answer, stream.retire().clone()).map(|body| held(body, stream))),
+        self.0.connector.target.set_absolute_uri(&mut request).map_err(SendFailure::of)?;
+        let response = slot.sender().try_send_request(request).await;
+        guard.disarm();
+        match response {
+            Ok(response) => Ok(with_retire(response, slot.retire().clone()).map(|body| slot_body(body, slot))),
             Err(failure) => {
                 let never_processed = never_processed(&failure, safe || begun.load(Ordering::Relaxed));
                 if never_processed {
                     // The connection may not have processed its GOAWAY yet.
-                    stream.retire().retire();
+                    slot.retire().retire();
                 }
-                Err(Failed { why: failure.into_error().into(), never_processed })
+                Err(SendFailure { why: failure.into_error().into(), never_processed })
             }
         }
     }
 
-    async fn on_turn(&self, mut turn: Turn, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
-        let mut patience = self.patience(&request, &turn.single.retire);
+    async fn send_on_http1(&self, mut slot: Http1Slot, request: Request<Body>) -> Result<Response<Incoming>, SendFailure> {
+        let mut guard = self.deadline_guard(&request, &slot.connection.retire);
         let safe = is_safe(request.method());
         let (mut request, _) = outgoing(request);
-        self.0.connector.target.relative(&mut request).map_err(Failed::of)?;
-        let answer = turn.single.sender.try_send_request(request).await;
-        patience.over();
-        match answer {
-            Ok(answer) => Ok(with_retire(answer, turn.single.retire.clone()).map(|body| held(body, turn))),
+        self.0.connector.target.set_relative_uri(&mut request).map_err(SendFailure::of)?;
+        let response = slot.connection.sender.try_send_request(request).await;
+        guard.disarm();
+        match response {
+            Ok(response) => Ok(with_retire(response, slot.connection.retire.clone()).map(|body| slot_body(body, slot))),
             Err(failure) => {
                 // An idle connection may be closed at the moment when a request is sent. A read can simply be sent
                 // again.
                 let closed = safe && failure.error().is_incomplete_message();
                 let never_processed = closed || failure.message().is_some();
-                Err(Failed { why: failure.into_error().into(), never_processed })
+                Err(SendFailure { why: failure.into_error().into(), never_processed })
             }
         }
     }
 
-    fn patience(&self, request: &Request<Body>, retire: &Retire) -> Patience {
+    fn deadline_guard(&self, request: &Request<Body>, retire: &RetireHandle) -> DeadlineGuard {
         let clock = self.0.clock.clone();
         let deadline = request.extensions().get::<Deadline>().copied();
-        Patience { deadline, since: clock.now(), clock, retire: retire.clone(), pool: self.0.policy.name }
+        DeadlineGuard { deadline, since: clock.now(), clock, retire: retire.clone(), pool: self.0.policy.name }
     }
 
-    /// A free stream or turn on a connection. Opens a connection if there is none.
-    async fn place(&self) -> Result<Place, Unreachable> {
-        for _ in 0..MOST_TRIES {
-            match self.step() {
-                Step::Take(stream) => return Ok(Place::Stream(stream)),
-                Step::Wait(full) => {
-                    let stream = full.wait().await;
-                    if let Some(stream) = stream.filter(|_| full.is_usable(self.0.credentials.generation())) {
-                        return Ok(Place::Stream(stream));
+    /// A free slot on a connection. Opens a connection if there is none.
+    async fn acquire_slot(&self) -> Result<AcquiredSlot, Unreachable> {
+        for _ in 0..MAX_TRIES {
+            match self.find_slot() {
+                SlotSource::Free(slot) => return Ok(AcquiredSlot::Http2(slot)),
+                SlotSource::Full(connection) => {
+                    let slot = connection.wait_for_slot().await;
+                    if let Some(slot) = slot.filter(|_| connection.is_usable(self.0.credentials.generation())) {
+                        return Ok(AcquiredSlot::Http2(slot));
                     }
                 }
-                Step::Join(opening) => opening.await?,
-                Step::Turn => {
-                    if let Some(turn) = self.turn().await? {
-                        return Ok(Place::Turn(turn));
+                SlotSource::Opening(opening) => opening.await?,
+                SlotSource::Http1 => {
+                    if let Some(slot) = self.acquire_http1_slot().await? {
+                        return Ok(AcquiredSlot::Http1(slot));
                     }
                 }
             }
@@ -213,29 +214,30 @@ impl Pool {
         Err(Unreachable("connections close as soon as they are open".to_owned()))
     }
 
-    fn step(&self) -> Step {
+    /// Finds a slot, or starts to open a connection.
+    fn find_slot(&self) -> SlotSource {
         let generation = self.0.credentials.generation();
         let mut state = self.0.state.lock();
-        state.multiplexed.retain(|it| it.is_usable(generation));
-        state.resting.retain(|it| it.is_usable(generation));
-        if let Some(stream) = state.multiplexed.iter().find_map(Multiplexed::take) {
-            return Step::Take(stream);
+        state.http2.retain(|it| it.is_usable(generation));
+        state.idle.retain(|it| it.is_usable(generation));
+        if let Some(slot) = state.http2.iter().find_map(Http2Connection::try_take_slot) {
+            return SlotSource::Free(slot);
         }
         if self.0.policy.streams.is_none()
-            && let Some(full) = state.multiplexed.first()
+            && let Some(full) = state.http2.first()
         {
-            return Step::Wait(full.clone());
+            return SlotSource::Full(full.clone());
         }
-        if state.speaks == Some(Protocol::Http1) {
-            return Step::Turn;
+        if state.protocol == Some(Protocol::Http1) {
+            return SlotSource::Http1;
         }
         if let Some(opening) = state.opening.as_ref().and_then(WeakShared::upgrade) {
-            return Step::Join(opening);
+            return SlotSource::Opening(opening);
         }
         let pool = self.clone();
         let opening = async move { pool.open().await }.boxed().shared();
         state.opening = opening.downgrade();
-        Step::Join(opening)
+        SlotSource::Opening(opening)
     }
 
     /// Connects for all waiting requests.
@@ -244,28 +246,28 @@ impl Pool {
         let mut state = self.0.state.lock();
         state.opening = None;
         match opened? {
-            Opened::Multiplexed(connection) => state.add(connection),
-            Opened::Single(single) => {
-                state.speaks = Some(Protocol::Http1);
-                state.resting.push(single);
+            OpenedConnection::Http2(connection) => state.add(connection),
+            OpenedConnection::Http1(connection) => {
+                state.protocol = Some(Protocol::Http1);
+                state.idle.push(connection);
             }
         }
         Ok(())
     }
 
-    /// A turn on an HTTP/1.1 connection; `None` if the server supports HTTP/2 now.
-    async fn turn(&self) -> Result<Option<Turn>, Unreachable> {
-        let permit = self.0.turns.clone().acquire_owned().await.map_err(|err| Unreachable(err.to_string()))?;
+    /// A slot on an HTTP/1.1 connection; `None` if the server supports HTTP/2 now.
+    async fn acquire_http1_slot(&self) -> Result<Option<Http1Slot>, Unreachable> {
+        let permit = self.0.http1_permits.clone().acquire_owned().await.map_err(|err| Unreachable(err.to_string()))?;
         let generation = self.0.credentials.generation();
         loop {
-            let Some(mut single) = self.0.state.lock().resting.pop() else { break };
-            if single.is_usable(generation) && single.sender.ready().await.is_ok() {
-                return Ok(Some(Turn { single, pool: self.clone(), _permit: permit }));
+            let Some(mut connection) = self.0.state.lock().idle.pop() else { break };
+            if connection.is_usable(generation) && connection.sender.ready().await.is_ok() {
+                return Ok(Some(Http1Slot { connection, pool: self.clone(), _permit: permit }));
             }
         }
         match self.connect().await? {
-            Opened::Single(single) => Ok(Some(Turn { single, pool: self.clone(), _permit: permit })),
-            Opened::Multiplexed(connection) => {
+            OpenedConnection::Http1(connection) => Ok(Some(Http1Slot { connection, pool: self.clone(), _permit: permit })),
+            OpenedConnection::Http2(connection) => {
                 self.0.state.lock().add(connection);
                 Ok(None)
             }
@@ -274,20 +276,20 @@ impl Pool {
 
     /// Dials one address after the other. Each has its share of the time, and the last has the rest. An address that
     /// accepts a connection and stays silent must not be the first in the next dial too.
-    async fn connect(&self) -> Result<Opened, Unreachable> {
+    async fn connect(&self) -> Result<OpenedConnection, Unreachable> {
         let Inner { policy, connector, credentials, clock, .. } = &*self.0;
         let until = clock.now() + policy.connect_timeout;
         let preparing = async {
             let (tls, generation) = credentials.tls().await?;
             Ok((tls, generation, connector.addresses().await?))
         };
-        let (tls, generation, mut addresses) = self.before(until, preparing).await?;
+        let (tls, generation, mut addresses) = self.within(until, preparing).await?;
         connector.failed.sort(&mut addresses, clock.now());
         let mut outcome = Err(Unreachable("the name of the server has no address".to_owned()));
         for (index, address) in addresses.iter().enumerate() {
             let is_last = index + 1 == addresses.len();
             let limit = if is_last { until } else { until.min(clock.now() + share(policy.connect_timeout)) };
-            outcome = self.before(limit, self.open_on(&addresses[index..], tls.clone(), generation)).await;
+            outcome = self.within(limit, self.open_on(&addresses[index..], tls.clone(), generation)).await;
             let Err(Unreachable(why)) = &mut outcome else { break };
             *why = format!("{}: {why}", address.ip());
             connector.failed.insert(address.ip(), clock.now());
@@ -304,17 +306,17 @@ impl Pool {
         addresses: &[SocketAddr],
         tls: Option<Arc<ClientConfig>>,
         generation: u64,
-    ) -> Result<Opened, BoxError> {
+    ) -> Result<OpenedConnection, BoxError> {
         let Inner { policy, connector, spawner, .. } = &*self.0;
         let (io, protocol) = connector.connect(dialed_together(addresses), tls).await?;
         tracing::debug!(target: "v2", pool = policy.name, ?protocol, "Connected to the API server");
         Ok(match protocol {
-            Protocol::Http2 => Opened::Multiplexed(Multiplexed::open(io, spawner, generation, policy.streams).await?),
-            Protocol::Http1 => Opened::Single(Single::open(io, spawner, generation).await?),
+            Protocol::Http2 => OpenedConnection::Http2(Http2Connection::open(io, spawner, generation, policy.streams).await?),
+            Protocol::Http1 => OpenedConnection::Http1(Http1Connection::open(io, spawner, generation).await?),
         })
     }
 
-    async fn before<T>(
+    async fn within<T>(
         &self,
         until: Instant,
         opening: impl Future<Output = Result<T, BoxError>>,
@@ -328,13 +330,13 @@ impl Pool {
 }
 
 impl State {
-    fn add(&mut self, connection: Multiplexed) {
-        self.speaks = Some(Protocol::Http2);
-        self.multiplexed.push(Arc::new(connection));
+    fn add(&mut self, connection: Http2Connection) {
+        self.protocol = Some(Protocol::Http2);
+        self.http2.push(Arc::new(connection));
     }
 }
 
-impl Failed {
+impl SendFailure {
     /// For a request that was not sent and must not be sent again.
     fn of(why: impl Into<BoxError>) -> Self {
         Self { why: why.into(), never_processed: false }
@@ -343,27 +345,27 @@ impl Failed {
 
 /// Retires a connection that has sent no response head by the deadline. A caller that is dropped earlier proves
 /// nothing.
-struct Patience {
+struct DeadlineGuard {
     deadline: Option<Deadline>,
     since: Instant,
     clock: Clock,
-    retire: Retire,
+    retire: RetireHandle,
     pool: &'static str,
 }
 
-impl Patience {
-    fn over(&mut self) {
+impl DeadlineGuard {
+    fn disarm(&mut self) {
         self.deadline = None;
     }
 }
 
-impl Drop for Patience {
+impl Drop for DeadlineGuard {
     fn drop(&mut self) {
         let Some(Deadline { at, limit }) = self.deadline else { return };
         let now = self.clock.now();
         // If most of the time was a wait for the connection, the connection is not the cause.
         if now >= at && now.saturating_duration_since(self.since) >= limit / 2 {
-            tracing::warn!(pool = self.pool, "No answer in time: later requests go to another connection");
+            tracing::warn!(pool = self.pool, "No response in time: later requests use another connection");
             self.retire.retire();
         }
     }
@@ -375,9 +377,9 @@ fn outgoing(request: Request<Body>) -> (Request<Outgoing>, Arc<std::sync::atomic
     (Request::from_parts(parts, body), begun)
 }
 
-fn with_retire<B>(mut answer: Response<B>, retire: Retire) -> Response<B> {
-    answer.extensions_mut().insert(retire);
-    answer
+fn with_retire<B>(mut response: Response<B>, retire: RetireHandle) -> Response<B> {
+    response.extensions_mut().insert(retire);
+    response
 }
 
 /// Sending such a request twice has the same effect as sending it once.
@@ -386,7 +388,7 @@ fn is_safe(method: &Method) -> bool {
 }
 
 /// True if the server has certainly not processed the request: hyper returned it, or the server reported so.
-fn never_processed<T>(failure: &TrySendError<T>, tellable: bool) -> bool {
+fn never_processed<T>(failure: &TrySendError<T>, is_goaway_proof: bool) -> bool {
     if failure.message().is_some() {
         return true;
     }
@@ -394,7 +396,7 @@ fn never_processed<T>(failure: &TrySendError<T>, tellable: bool) -> bool {
     while let Some(err) = source {
         if let Some(err) = err.downcast_ref::<h2::Error>() {
             let refused = err.is_reset() && err.reason() == Some(h2::Reason::REFUSED_STREAM);
-            return err.is_remote() && (refused || (err.is_go_away() && tellable));
+            return err.is_remote() && (refused || (err.is_go_away() && is_goaway_proof));
         }
         source = err.source();
     }

@@ -45,7 +45,7 @@ impl Target {
     }
 
     /// HTTP/2 has the server in the URL.
-    pub(super) fn absolute<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
+    pub(super) fn set_absolute_uri<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
         let path = self.path(request.uri());
         *request.uri_mut() = Uri::builder()
             .scheme(self.scheme.clone())
@@ -56,7 +56,7 @@ impl Target {
     }
 
     /// HTTP/1.1 has the server in a header.
-    pub(super) fn relative<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
+    pub(super) fn set_relative_uri<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
         *request.uri_mut() = Uri::builder().path_and_query(self.path(request.uri())).build()?;
         request.headers_mut().insert(header::HOST, self.host_header.clone());
         Ok(())
@@ -72,21 +72,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_servers_own_path_comes_first_and_its_name_stays_whole() {
+    fn path_of_the_server_is_a_prefix_and_its_name_is_unchanged() {
         let target = Target::of(&"https://me@[fd00::1]:6443/k8s/".parse().unwrap()).unwrap();
         assert_eq!(target.host(), "fd00::1");
         assert_eq!(target.address().unwrap(), "https://[fd00::1]:6443/");
         let mut request = Request::get("/api/v1/pods?limit=1").body(()).unwrap();
-        target.relative(&mut request).unwrap();
+        target.set_relative_uri(&mut request).unwrap();
         assert_eq!(request.uri(), "/k8s/api/v1/pods?limit=1");
         assert_eq!(request.headers()[header::HOST], "[fd00::1]:6443");
         let mut request = Request::get("/api").body(()).unwrap();
-        target.absolute(&mut request).unwrap();
+        target.set_absolute_uri(&mut request).unwrap();
         assert_eq!(request.uri(), "https://[fd00::1]:6443/k8s/api");
     }
 
     #[test]
-    fn ports_have_their_usual_default() {
+    fn default_port_depends_on_the_scheme() {
         for (server, address) in [("https://a", "https://a:443/"), ("http://a/", "http://a:80/")] {
             assert_eq!(Target::of(&server.parse().unwrap()).unwrap().address().unwrap(), address);
         }

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, said};
+use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, text_response};
 use super::*;
 use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch, TermLimits};
 
@@ -66,12 +66,12 @@ impl Manager {
     fn leading(config: kube::Config) -> Self {
         let limits = TermLimits { renew_deadline: 10 * SECOND, lease_duration: 15 * SECOND };
         let manager = Self::with_term(config, Term::new);
-        assert!(manager.term.renewed(manager.clock.boot(), limits));
+        assert!(manager.term.extend(manager.clock.boot(), limits));
         manager
     }
 
     /// Advances the term to its last 200 ms.
-    fn term_nears_its_end(&self) {
+    fn advance_to_the_end_of_the_term(&self) {
         self.clock.suspend(Duration::from_millis(9_800));
     }
 
@@ -121,7 +121,7 @@ const WRITTEN: &str = r#"{"metadata":{"name":"a"}}"#;
 
 /// The response is the number of the connection.
 async fn echo(connection: usize, _: Received) -> Response<Incoming> {
-    said(connection.to_string())
+    text_response(connection.to_string())
 }
 
 /// A response that begins and never ends.
@@ -132,7 +132,7 @@ fn open_ended(line: &'static str) -> Response<Incoming> {
 }
 
 #[tokio::test]
-async fn requests_of_one_connection_share_one_task_that_ends_with_it() {
+async fn requests_of_one_connection_share_one_task() {
     let all = Arc::new(Barrier::new(101));
     let arrived = all.clone();
     let server = Server::start(HTTP2, move |connection, _| {
@@ -140,7 +140,7 @@ async fn requests_of_one_connection_share_one_task_that_ends_with_it() {
         async move {
             all.wait().await;
             all.wait().await;
-            said(connection.to_string())
+            text_response(connection.to_string())
         }
     })
     .await;
@@ -152,8 +152,8 @@ async fn requests_of_one_connection_share_one_task_that_ends_with_it() {
         arrived.wait().await;
         tasks
     };
-    let (tasks, answers) = tokio::join!(count, join_all((0..100).map(|_| read(&api))));
-    assert!(answers.into_iter().all(|it| it.unwrap() == "0"));
+    let (tasks, responses) = tokio::join!(count, join_all((0..100).map(|_| read(&api))));
+    assert!(responses.into_iter().all(|it| it.unwrap() == "0"));
     assert_eq!(tasks, 1);
     server.go_away().await;
     while !manager.scope.is_empty() {
@@ -162,7 +162,7 @@ async fn requests_of_one_connection_share_one_task_that_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_burst_at_the_start_shares_one_connection_at_once() {
+async fn burst_at_the_start_shares_one_connection() {
     let all = Arc::new(Barrier::new(100));
     let server = Server::start(HTTP2, move |connection, request| {
         let all = all.clone();
@@ -170,19 +170,19 @@ async fn a_burst_at_the_start_shares_one_connection_at_once() {
             assert_eq!(request.uri().path(), "/prefix/api");
             // No request gets a response before all have arrived.
             all.wait().await;
-            said(connection.to_string())
+            text_response(connection.to_string())
         }
     })
     .await;
     let api = Manager::to(&server);
     let api = (api.api(), api);
-    let answers = join_all((0..100).map(|_| read(&api.0))).await;
-    assert!(answers.into_iter().all(|it| it.unwrap() == "0"));
+    let responses = join_all((0..100).map(|_| read(&api.0))).await;
+    assert!(responses.into_iter().all(|it| it.unwrap() == "0"));
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
-async fn a_server_that_takes_few_streams_is_waited_for_not_overrun() {
+async fn requests_above_the_stream_limit_of_the_server_wait() {
     let server = Server::start(Options { most_streams: 32, ..HTTP2 }, echo).await;
     let manager = Manager::to(&server);
     let api = manager.api();
@@ -191,7 +191,7 @@ async fn a_server_that_takes_few_streams_is_waited_for_not_overrun() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_http1_gets_a_bounded_number_of_connections() {
+async fn http1_server_gets_a_bounded_number_of_connections() {
     let all = Arc::new(Barrier::new(HTTP1_CONNECTIONS));
     let server = Server::start(HTTP1, move |connection, request| {
         let all = all.clone();
@@ -199,15 +199,15 @@ async fn a_server_that_speaks_http1_gets_a_bounded_number_of_connections() {
             assert_eq!(request.uri(), "/prefix/api");
             assert!(request.headers()[header::HOST].to_str().unwrap().starts_with("127.0.0.1:"));
             all.wait().await;
-            said(connection.to_string())
+            text_response(connection.to_string())
         }
     })
     .await;
     let manager = Manager::to(&server);
     let api = manager.api();
     for _ in 0..2 {
-        let answers = join_all((0..3 * HTTP1_CONNECTIONS).map(|_| read(&api))).await;
-        assert!(answers.into_iter().all(|it| it.is_ok()));
+        let responses = join_all((0..3 * HTTP1_CONNECTIONS).map(|_| read(&api))).await;
+        assert!(responses.into_iter().all(|it| it.is_ok()));
     }
     assert_eq!(server.connections(), HTTP1_CONNECTIONS);
 }
@@ -225,7 +225,7 @@ async fn http1_watches_get_as_many_connections_as_they_need() {
 }
 
 #[tokio::test]
-async fn a_full_watch_connection_is_followed_by_another() {
+async fn full_watch_connection_is_followed_by_another() {
     for (most_streams, watches, connections) in [(32, 32, 1), (32, 40, 2), (250, 65, 2), (250, 200, 4)] {
         let server = Server::start(Options { most_streams, ..HTTP2 }, |_, _| async { open_ended("x\n") }).await;
         let manager = Manager::to(&server);
@@ -233,7 +233,7 @@ async fn a_full_watch_connection_is_followed_by_another() {
         let open = join_all((0..watches).map(|_| watcher.watch("/watch", "*/*"))).await;
         assert!(open.iter().all(Result::is_ok));
         assert_eq!(server.connections(), connections, "{watches} watches of {most_streams}");
-        // An ended watch frees its place.
+        // An ended watch frees its slot.
         drop(open);
         watcher.watch("/watch", "*/*").await.unwrap();
         assert_eq!(server.connections(), connections);
@@ -241,7 +241,7 @@ async fn a_full_watch_connection_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn a_condemned_connection_gets_no_new_watch_and_keeps_the_old() {
+async fn retired_connection_gets_no_new_watch_and_keeps_the_old_one() {
     let server = Server::start(HTTP2, |connection, _| async move {
         open_ended(if connection == 0 { "first\n" } else { "second\n" })
     })
@@ -249,17 +249,17 @@ async fn a_condemned_connection_gets_no_new_watch_and_keeps_the_old() {
     let manager = Manager::to(&server);
     let watcher = manager.clients.watcher(Limits::NONE);
     let mut frozen = watcher.watch("/watch", "*/*").await.unwrap();
-    frozen.condemn();
+    frozen.retire_connection();
     let mut reopened = watcher.watch("/watch", "*/*").await.unwrap();
     assert_eq!(reopened.next_batch(9).await.unwrap().unwrap(), ["second"]);
     assert_eq!(frozen.next_batch(9).await.unwrap().unwrap(), ["first"]);
 }
 
 #[tokio::test]
-async fn after_a_go_away_the_next_request_has_a_new_connection() {
+async fn request_after_a_go_away_has_a_new_connection() {
     let server = Server::start(HTTP2, |connection, request| async move {
         request.into_body().collect().await.unwrap();
-        if connection < 9 { said(WRITTEN) } else { said("") }
+        if connection < 9 { text_response(WRITTEN) } else { text_response("") }
     })
     .await;
     let manager = Manager::to(&server);
@@ -293,7 +293,7 @@ async fn raw_request(tls: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) {
 }
 
 #[tokio::test]
-async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
+async fn write_that_the_server_did_not_process_is_sent_again() {
     let server = Server::start(
         Options {
             raw: Some(Arc::new(|mut tls| {
@@ -308,7 +308,7 @@ async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
             })),
             ..HTTP2
         },
-        |_, _| async { said(WRITTEN) },
+        |_, _| async { text_response(WRITTEN) },
     )
     .await;
     let manager = Manager::to(&server);
@@ -317,10 +317,10 @@ async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_write_whose_connection_breaks_is_not_sent_again() {
+async fn write_whose_connection_breaks_is_not_sent_again() {
     let server = Server::start(
         Options { raw: Some(Arc::new(|mut tls| async move { raw_request(&mut tls).await }.boxed())), ..HTTP2 },
-        |_, _| async { said(WRITTEN) },
+        |_, _| async { text_response(WRITTEN) },
     )
     .await;
     let manager = Manager::to(&server);
@@ -332,17 +332,17 @@ async fn a_write_whose_connection_breaks_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_lease_attempt_without_an_answer_retires_its_connection() {
+async fn lease_attempt_without_a_response_retires_its_connection() {
     let arrived = Arc::new(Notify::new());
-    let told = arrived.clone();
+    let on_arrival = arrived.clone();
     let server = Server::start(HTTP2, move |connection, _| {
-        let told = told.clone();
+        let on_arrival = on_arrival.clone();
         async move {
             if connection == 0 {
-                told.notify_one();
+                on_arrival.notify_one();
                 std::future::pending::<()>().await;
             }
-            said(connection.to_string())
+            text_response(connection.to_string())
         }
     })
     .await;
@@ -356,20 +356,20 @@ async fn a_lease_attempt_without_an_answer_retires_its_connection() {
     let began = manager.clock.now();
     let (hung, ()) = tokio::join!(read(&lease), pausing);
     assert!(matches!(hung, Err(ApiError::Unknown { .. })));
-    assert!((2 * SECOND..3 * SECOND).contains(&(manager.clock.now() - began)), "half a short renew deadline");
+    assert!((2 * SECOND..3 * SECOND).contains(&(manager.clock.now() - began)), "half of a short renew deadline");
     tokio::time::resume();
     assert_eq!(read(&lease).await.unwrap(), "1");
 }
 
 #[tokio::test]
-async fn a_watch_that_is_not_opened_in_its_own_time_retires_its_connection() {
+async fn watch_that_is_not_opened_in_time_retires_its_connection() {
     let arrived = Arc::new(Notify::new());
-    let told = arrived.clone();
+    let on_arrival = arrived.clone();
     let server = Server::start(HTTP2, move |connection, _| {
-        let told = told.clone();
+        let on_arrival = on_arrival.clone();
         async move {
             if connection == 0 {
-                told.notify_one();
+                on_arrival.notify_one();
                 std::future::pending::<()>().await;
             }
             open_ended("x\n")
@@ -393,17 +393,17 @@ async fn a_watch_that_is_not_opened_in_its_own_time_retires_its_connection() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_early_retires_nothing() {
+async fn dropped_request_retires_no_connection() {
     let arrived = Arc::new(Notify::new());
-    let told = arrived.clone();
+    let on_arrival = arrived.clone();
     let server = Server::start(HTTP2, move |connection, request| {
-        let told = told.clone();
+        let on_arrival = on_arrival.clone();
         async move {
             if request.uri().path().ends_with("slow") {
-                told.notify_one();
+                on_arrival.notify_one();
                 std::future::pending::<()>().await;
             }
-            said(connection.to_string())
+            text_response(connection.to_string())
         }
     })
     .await;
@@ -417,7 +417,7 @@ async fn a_caller_that_leaves_early_retires_nothing() {
 }
 
 #[tokio::test]
-async fn a_renewed_client_certificate_is_used_by_new_connections() {
+async fn renewed_client_certificate_is_used_by_new_connections() {
     let server = Server::start(Options { clients: true, ..HTTP2 }, echo).await;
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -434,20 +434,20 @@ async fn a_renewed_client_certificate_is_used_by_new_connections() {
     let api = manager.api();
     assert_eq!(read(&api).await.unwrap(), "0");
     store(&new);
-    assert_eq!(read(&api).await.unwrap(), "0", "files are looked at once a minute");
-    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "0", "files are checked once a minute");
+    advance_a_minute().await;
     // A certificate without its key does not match, so the old pair is used.
     std::fs::write(&key, old.key.serialize_pem()).unwrap();
     assert_eq!(read(&api).await.unwrap(), "0");
     std::fs::write(&key, new.key.serialize_pem()).unwrap();
-    a_minute_later().await;
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "1");
-    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
-    assert_eq!(server.certificates(), shown);
+    let want = [old, new].map(|it| Some(it.certificate.der().to_vec()));
+    assert_eq!(server.certificates(), want);
 }
 
 #[tokio::test]
-async fn an_authority_that_is_renewed_by_halves_leaves_the_old_one_in_force() {
+async fn partly_written_authority_is_not_used() {
     let server = Server::start(HTTP2, echo).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.crt");
@@ -461,16 +461,16 @@ async fn an_authority_that_is_renewed_by_halves_leaves_the_old_one_in_force() {
     assert_eq!(read(&api).await.unwrap(), "0");
     for half in ["", "-----BEGIN", "some text"] {
         std::fs::write(&file, half).unwrap();
-        a_minute_later().await;
+        advance_a_minute().await;
         assert_eq!(read(&api).await.unwrap(), "0", "{half:?}");
     }
     std::fs::write(&file, format!("{pem}\n")).unwrap();
-    a_minute_later().await;
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "1");
 }
 
 #[tokio::test]
-async fn connections_of_accounts_show_no_certificate_and_those_of_the_manager_do() {
+async fn only_connections_of_the_manager_have_a_client_certificate() {
     let server = Server::start(Options { clients: true, ..HTTP2 }, echo).await;
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -487,33 +487,33 @@ async fn connections_of_accounts_show_no_certificate_and_those_of_the_manager_do
         pool.oneshot(http::Request::new(crate::Body::default())).await.unwrap();
     }
     // A server prefers a certificate to a token on the same connection.
-    let shown = Some(ours.certificate.der().to_vec());
-    assert_eq!(server.certificates(), [None, None, shown.clone(), shown.clone(), shown.clone(), shown]);
+    let want = Some(ours.certificate.der().to_vec());
+    assert_eq!(server.certificates(), [None, None, want.clone(), want.clone(), want.clone(), want]);
 }
 
-async fn a_minute_later() {
+async fn advance_a_minute() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_or_not_itself_was_sent_nothing() {
+async fn unreachable_or_wrong_server_is_sent_nothing() {
     let server = Server::start(HTTP2, echo).await;
     let unreachable = |result: Result<String, ApiError>, word: &str| match result {
         Err(ApiError::NotSent(NotSent::Unreachable(why))) => assert!(why.contains(word), "{why}"),
         other => panic!("{other:?}"),
     };
-    let mut stranger = config(&server);
-    stranger.tls_server_name = Some("somebody-else".to_owned());
-    unreachable(read(&Manager::new(stranger).api()).await, "certificate");
+    let mut other_name = config(&server);
+    other_name.tls_server_name = Some("another-server".to_owned());
+    unreachable(read(&Manager::new(other_name).api()).await, "certificate");
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gone = kube::Config::new(format!("http://{gone}").parse().unwrap());
     unreachable(read(&Manager::new(gone).api()).await, "refused");
 }
 
 #[tokio::test]
-async fn an_insecure_configuration_asks_no_name() {
+async fn insecure_configuration_checks_no_name() {
     let server = Server::start(HTTP2, echo).await;
     let mut config = config(&server);
     (config.tls_server_name, config.root_cert, config.accept_invalid_certs) = (None, None, true);
@@ -521,7 +521,7 @@ async fn an_insecure_configuration_asks_no_name() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_a_tunnel_with_its_password() {
+async fn proxy_gets_a_connect_request_with_its_password() {
     let server = Server::start(HTTP2, echo).await;
     let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = proxy.local_addr().unwrap();

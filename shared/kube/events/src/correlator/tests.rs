@@ -8,8 +8,8 @@ struct Rig {
 }
 
 fn rig() -> Rig {
-    let source = Source { component: "job-controller".to_owned(), host: "host-1".to_owned() };
-    Rig { correlator: Correlator::new(source, Rng::with_seed(1)), start: Clock::system().now() }
+    let component = ReportingComponent { component: "job-controller".to_owned(), host: "host-1".to_owned() };
+    Rig { correlator: Correlator::new(component, Rng::with_seed(1)), start: Clock::system().now() }
 }
 
 fn pod(name: &str) -> ObjectReference {
@@ -44,7 +44,7 @@ impl Rig {
 }
 
 #[test]
-fn what_repeats_is_one_event_that_counts() {
+fn repeated_reports_are_one_event_with_a_count() {
     let mut rig = rig();
     let (name, count, _) = rig.about_a("Failed", "m", 1);
     assert_eq!((name.as_str(), count), ("a.3b9aca00", 1));
@@ -75,7 +75,7 @@ fn acceptance_machinery_037_the_tenth_message_of_a_reason_and_all_further_ones_a
     }
     let (combined, count, message) = rig.about_a("Failed", "m9", 9);
     assert_eq!((count, message.as_str()), (1, "(combined from similar events): m9"));
-    assert_eq!(rig.about_a("Failed", "m10", 10), (combined.clone(), 2, format!("{COMBINED}m10")));
+    assert_eq!(rig.about_a("Failed", "m10", 10), (combined.clone(), 2, format!("{COMBINED_PREFIX}m10")));
     assert_eq!(rig.about_a("Failed", "m10", 11).1, 3);
     assert_eq!(rig.about_a("Failed", "m3", 12).1, 2, "one of the first nine still has its own");
     assert_eq!(rig.about_a("Other", "m99", 13).2, "m99", "another reason");
@@ -99,7 +99,7 @@ fn acceptance_machinery_038_of_thirty_events_of_one_object_and_type_in_a_minute_
 }
 
 #[test]
-fn an_event_says_who_what_and_when_as_upstream() {
+fn event_has_the_same_fields_as_upstream() {
     let mut rig = rig();
     let event = rig.observe(pod("a"), "Failed", "m", 1).unwrap();
     let want = serde_json::json!({

@@ -32,20 +32,20 @@ async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_goes_o
     informer.add_handler("early", None, move |_| assert!(!seen.has_synced(), "synced before all calls were made"));
     let (call, stream) = world.server.watch().await;
     assert!(call.is_set() && call.path == "/apis/test.io/v1/things");
-    assert_eq!((call.of("resourceVersionMatch"), call.of("resourceVersion")), ("NotOlderThan", ""));
-    assert_eq!(call.of("allowWatchBookmarks"), "true");
+    assert_eq!((call.parameter("resourceVersionMatch"), call.parameter("resourceVersion")), ("NotOlderThan", ""));
+    assert_eq!(call.parameter("allowWatchBookmarks"), "true");
     stream.added("a", 3);
     stream.added("b", 4);
     settle().await;
     assert!(log.take().is_empty() && !registration.has_synced());
     assert!(matches!(informer.store().get("ns", "a"), Err(StoreError::NotSynced { .. })));
     stream.send_event(&set_end(9));
-    registration.synced().await;
-    watched.synced().await;
+    registration.wait_for_sync().await;
+    watched.wait_for_sync().await;
     assert_eq!(log.take(), ["Initial  -> a@3", "Initial  -> b@4"]);
     assert_eq!(informer.store().version(), Some(9.into()));
     stream.send_event(&modified("a", 10));
-    world.server.is_quiet_for(30 * SECOND).await;
+    world.server.expect_no_request_for(30 * SECOND).await;
     assert_eq!(informer.store().get("ns", "a").unwrap().unwrap().meta.version, 10.into());
 }
 
@@ -53,19 +53,19 @@ async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_goes_o
 async fn acceptance_machinery_003_a_refused_stream_is_listed_in_pages() {
     let mut world = World::new();
     let informer = world.informers.typed::<Thing>();
-    world.server.next().await.answer(422, &refusal(422, "Invalid"));
+    world.server.next().await.respond(422, &refusal(422, "Invalid"));
     let page = world.server.next().await;
-    assert_eq!((page.of("limit"), page.of("resourceVersion"), page.of("watch")), ("500", "0", ""));
+    assert_eq!((page.parameter("limit"), page.parameter("resourceVersion"), page.parameter("watch")), ("500", "0", ""));
     let items = [object("a", 3, "red")];
-    page.answer(200, &json!({ "metadata": { "resourceVersion": "9", "continue": "more" }, "items": items }));
+    page.respond(200, &json!({ "metadata": { "resourceVersion": "9", "continue": "more" }, "items": items }));
     let page = world.server.next().await;
-    assert_eq!((page.of("limit"), page.of("resourceVersion"), page.of("continue")), ("500", "", "more"));
+    assert_eq!((page.parameter("limit"), page.parameter("resourceVersion"), page.parameter("continue")), ("500", "", "more"));
     assert!(!informer.watched().has_synced(), "one page is not the whole list");
     page.list(9, &[object("b", 4, "red")]);
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     assert_eq!(informer.store().len(), 2);
     let (call, _stream) = world.server.watch().await;
-    assert!(!call.is_set() && call.of("resourceVersion") == "9");
+    assert!(!call.is_set() && call.parameter("resourceVersion") == "9");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,14 +73,14 @@ async fn acceptance_machinery_005_010_a_watch_that_ends_is_resumed_from_the_last
     let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     stream.send_event(&bookmark(70));
     settle().await;
-    assert!(informer.store().passed(&70.into()), "a bookmark is progress");
+    assert!(informer.store().has_passed(&70.into()), "a bookmark is progress");
     tokio::time::advance(5 * SECOND).await;
     drop(stream);
     let before = world.clock.now();
     let (call, stream) = world.server.watch().await;
     assert_eq!(world.clock.now(), before);
-    assert!(!call.is_set() && call.of("resourceVersion") == "70");
-    let seconds: u64 = call.of("timeoutSeconds").parse().unwrap();
+    assert!(!call.is_set() && call.parameter("resourceVersion") == "70");
+    let seconds: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     assert!((60..75).contains(&seconds));
     stream.added("b", 71);
     settle().await;
@@ -100,13 +100,13 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     let (mut world, informer, stream) = World::synced(&first, 9).await;
     let log = Log::default();
     let registration = informer.add_handler("log", None, log.handler());
-    registration.synced().await;
+    registration.wait_for_sync().await;
     log.take();
     let same = informer.store().get("ns", "same").unwrap().unwrap();
 
     stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
-    assert!(call.is_set() && call.of("resourceVersion") == "9", "{call:?}");
+    assert!(call.is_set() && call.parameter("resourceVersion") == "9", "{call:?}");
     for object in
         [object("same", 2, "red"), successor("replaced", 20), object("changed", 21, "red"), object("new", 22, "red")]
     {
@@ -116,18 +116,18 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     assert_eq!(informer.store().len(), 4, "readers see the old set until the new one is complete");
     assert!(informer.store().get("ns", "new").unwrap().is_none());
     stream.send_event(&set_end(30));
-    let told = log.next(4).await;
-    assert_eq!(told[0], "Relist gone@1 ->  stale");
-    assert_eq!(told[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
+    let recorded = log.next(4).await;
+    assert_eq!(recorded[0], "Relist gone@1 ->  stale");
+    assert_eq!(recorded[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
     assert!(Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
 
     // The same once more without a change: no handler is called. This time the server refuses the version itself.
     stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
-    assert_eq!(call.of("resourceVersion"), "30");
+    assert_eq!(call.parameter("resourceVersion"), "30");
     stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
-    assert!(call.is_set() && call.of("resourceVersion").is_empty());
+    assert!(call.is_set() && call.parameter("resourceVersion").is_empty());
     for object in
         [object("same", 2, "red"), successor("replaced", 20), object("changed", 21, "red"), object("new", 22, "red")]
     {
@@ -135,7 +135,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     }
     stream.send_event(&set_end(40));
     settle().await;
-    assert!(informer.store().passed(&40.into()));
+    assert!(informer.store().has_passed(&40.into()));
     assert!(log.take().is_empty());
 }
 
@@ -148,7 +148,7 @@ async fn acceptance_machinery_012_a_successor_is_one_update_with_another_uid() {
         let uid = |it: Option<&api::Entry<Thing>>| it.map(|it| it.meta().uid.to_string());
         seen.lock().push((uid(change.old), uid(change.new)));
     });
-    registration.synced().await;
+    registration.wait_for_sync().await;
     stream.send_event(&event("MODIFIED", &successor("a", 10)));
     settle().await;
     let a = || Some("uid-a".to_owned());
@@ -165,7 +165,7 @@ async fn acceptance_machinery_013_018_presence_decides_and_handlers_get_the_stor
         assert!(Arc::ptr_eq(new, &stored));
     });
     let log = Log::default();
-    informer.add_handler("log", None, log.handler()).synced().await;
+    informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     stream.send_event(&modified("a", 10));
     settle().await;
     stream.send_event(&event("ADDED", &object("a", 11, "red")));
@@ -179,7 +179,7 @@ async fn acceptance_machinery_013_018_presence_decides_and_handlers_get_the_stor
 async fn acceptance_machinery_022_shut_down_ends_streams_and_calls() {
     let (world, informer, stream) = World::synced(&[], 9).await;
     let log = Log::default();
-    informer.add_handler("log", None, log.handler()).synced().await;
+    informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     stream.added("a", 10);
     world.informers.shut_down().await;
     settle().await;
@@ -203,7 +203,7 @@ async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_fu
         released.lock().recv().unwrap();
         keep.lock().push(name);
     });
-    registration.synced().await;
+    registration.wait_for_sync().await;
     // Both frames are in one batch, so the second call would follow the first at once.
     let frame = |name| event("ADDED", &object(name, 10, "red"));
     stream.send_text(&format!("{}\n{}\n", frame("a"), frame("b")));
@@ -235,7 +235,7 @@ async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_asked_for_
         for is_set in [true, false] {
             let call = world.server.next().await;
             assert_eq!(call.is_set(), is_set, "each attempt is a stream, then a list");
-            call.answer(403, &refusal(403, "Forbidden"));
+            call.respond(403, &refusal(403, "Forbidden"));
         }
         requests += 2;
     }
@@ -245,14 +245,14 @@ async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_asked_for_
     let series =
         "mini_kcm_informer_failures_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
     assert!(world.metric(series).unwrap() >= 10.0);
-    assert!(informer.watched().unanswered().is_none(), "a refusal is an answer");
+    assert!(informer.watched().unanswered_for().is_none(), "a refusal is an answer");
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_in_order() {
     let (_world, informer, stream) = World::synced(&[], 1).await;
     let log = Log::default();
-    informer.add_handler("log", None, log.handler()).synced().await;
+    informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     let mut want = vec!["Watch  -> a@2".to_owned()];
     let mut text = String::new();
     for version in 2..10_002_u64 {
@@ -278,7 +278,7 @@ async fn a_watch_frozen_on_a_living_connection_is_healed_within_90_s_without_lis
     assert_eq!(world.clock.now() - silent_since, 75 * SECOND);
     let (call, stream) = world.server.watch().await;
     assert!(world.clock.now() - silent_since < 90 * SECOND);
-    assert!(!call.is_set() && call.of("resourceVersion") == "9");
+    assert!(!call.is_set() && call.parameter("resourceVersion") == "9");
 
     // The short watch freezes.
     let series =
@@ -288,11 +288,11 @@ async fn a_watch_frozen_on_a_living_connection_is_healed_within_90_s_without_lis
     let opened = world.clock.now();
     let (call, _healed) = world.server.watch().await;
     assert!(world.clock.now() - opened <= 85 * SECOND);
-    assert!(!call.is_set() && call.of("resourceVersion") == "20");
+    assert!(!call.is_set() && call.parameter("resourceVersion") == "20");
     settle().await;
     assert!(stream.is_closed());
     assert_eq!(world.metric(series), Some(2.0));
-    assert!(informer.watched().last_sign_of_life().unwrap() < SECOND);
+    assert!(informer.watched().silent_for().unwrap() < SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,16 +301,16 @@ async fn an_idle_type_that_is_answered_in_time_is_not_frozen() {
     let (call, mut stream) = world.server.watch().await;
     settle().await;
     assert!(first.is_closed(), "one watch, not two");
-    let mut time: u64 = call.of("timeoutSeconds").parse().unwrap();
+    let mut time: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     for _ in 0..20 {
         tokio::time::advance(Duration::from_secs(time)).await;
         drop(stream);
         let (call, next) = world.server.watch().await;
         assert!(!call.is_set());
-        time = call.of("timeoutSeconds").parse().unwrap();
+        time = call.parameter("timeoutSeconds").parse().unwrap();
         stream = next;
         settle().await;
-        assert_eq!(informer.watched().unanswered(), None);
+        assert_eq!(informer.watched().unanswered_for(), None);
     }
     let labels = "{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
     assert_eq!(world.metric(&format!("mini_kcm_informer_frozen_watches_total{labels}")), Some(0.0));
@@ -329,10 +329,10 @@ async fn a_response_is_overdue_until_an_unreachable_server_is_back() {
     let call = world.server.next().await;
     assert!(!call.is_set(), "without an answer the version is not lost");
     let watched = informer.watched();
-    assert!(watched.unanswered().unwrap() >= 100 * SECOND && watched.last_sign_of_life().unwrap() >= 100 * SECOND);
+    assert!(watched.unanswered_for().unwrap() >= 100 * SECOND && watched.silent_for().unwrap() >= 100 * SECOND);
     let (_, _stream) = call.open();
     settle().await;
-    assert_eq!(watched.unanswered(), None);
+    assert_eq!(watched.unanswered_for(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,10 +343,10 @@ async fn a_first_set_that_does_not_come_by_stream_is_listed() {
     stream.added("a", 3);
     let opened = world.clock.now();
     let list = world.server.next().await;
-    assert_eq!((world.clock.now() - opened, list.of("resourceVersion")), (30 * SECOND, "0"));
+    assert_eq!((world.clock.now() - opened, list.parameter("resourceVersion")), (30 * SECOND, "0"));
     assert!(stream.is_closed());
     list.list(9, &[object("b", 4, "red")]);
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     assert!(informer.store().get("ns", "a").unwrap().is_none() && informer.store().get("ns", "b").unwrap().is_some());
 }
 
@@ -360,7 +360,7 @@ async fn objects_deleted_or_changed_while_their_set_arrives_are_as_they_were_las
     stream.send_event(&deleted("a", 5));
     stream.send_event(&modified("b", 6));
     stream.send_event(&set_end(9));
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     assert_eq!(informer.store().len(), 1);
     assert_eq!(informer.store().get("ns", "b").unwrap().unwrap().meta.version, 6.into());
 }
@@ -374,9 +374,9 @@ async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() 
     settle().await;
     assert!(stream.is_closed());
     assert!(matches!(informer.store().get("ns", "a"), Err(StoreError::Broken { .. })));
-    assert!(informer.store().passed(&10.into()) && !informer.store().passed(&11.into()));
+    assert!(informer.store().has_passed(&10.into()) && !informer.store().has_passed(&11.into()));
     let (call, stream) = world.server.watch().await;
-    assert!(call.is_set() && call.of("resourceVersion") == "10");
+    assert!(call.is_set() && call.parameter("resourceVersion") == "10");
     stream.added("c", 11);
     stream.send_event(&set_end(12));
     settle().await;
@@ -398,7 +398,7 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
                 }
             }
             let call = world.server.next().await;
-            if call.of("watch") == "true" {
+            if call.parameter("watch") == "true" {
                 streams.push(call.open().1);
                 assert!(streams.len() < 100, "{pause:?}: opened without a pause");
             } else {
@@ -407,7 +407,7 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
             }
         }
         settle().await;
-        assert!(informer.store().passed(&19.into()), "{pause:?}: {version}");
+        assert!(informer.store().has_passed(&19.into()), "{pause:?}: {version}");
         assert!(informer.store().get("ns", "a").is_ok(), "{pause:?}");
         let series =
             "mini_kcm_informer_failures_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
@@ -419,7 +419,7 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
 async fn an_object_that_does_not_decode_is_delivered_stored_and_counted() {
     let (world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     let log = Log::default();
-    informer.add_handler("log", None, log.handler()).synced().await;
+    informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     log.take();
     stream.send_event(&event("MODIFIED", &object("a", 10, 7)));
     assert_eq!(log.next(1).await, ["Watch a@3 -> a@10?"]);
@@ -459,19 +459,19 @@ async fn a_type_has_one_informer() {
     assert!(world.informers.existing::<Thing>().is_some());
     let (_call, stream) = world.server.watch().await;
     stream.send_event(&set_end(9));
-    informer.watched().synced().await;
-    world.server.is_quiet_for(60 * SECOND).await;
+    informer.watched().wait_for_sync().await;
+    world.server.expect_no_request_for(60 * SECOND).await;
     assert_eq!(world.informers.all().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn equal_seeds_send_equal_requests() {
-    let mut asked = Vec::new();
+    let mut timeouts = Vec::new();
     for _ in 0..2 {
         let (mut world, _informer, stream) = World::synced(&[], 9).await;
         tokio::time::advance(5 * SECOND).await;
         drop(stream);
-        asked.push(world.server.watch().await.0.of("timeoutSeconds").to_owned());
+        timeouts.push(world.server.watch().await.0.parameter("timeoutSeconds").to_owned());
     }
-    assert_eq!(asked[0], asked[1]);
+    assert_eq!(timeouts[0], timeouts[1]);
 }

@@ -12,14 +12,14 @@ fn widgets() -> Resource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dynamic_informer_can_be_stopped_and_is_then_really_gone() {
+async fn stopped_dynamic_informer_leaves_nothing_running() {
     let mut world = World::new();
     let dynamic = world.informers.dynamic(widgets(), Scope::Namespace("blue".into()));
     let (call, stream) = world.server.watch().await;
     assert_eq!(call.path, "/apis/example.io/v2/namespaces/blue/widgets");
     stream.added("a", 3);
     stream.send_event(&set_end(9));
-    dynamic.watched().synced().await;
+    dynamic.watched().wait_for_sync().await;
     assert_eq!(dynamic.store().get("ns", "a").unwrap().unwrap().version, 3.into());
     assert!(world.informers.all().is_empty(), "readiness does not depend on it");
     assert!(world.metrics.encode().contains("widgets"));
@@ -31,12 +31,12 @@ async fn a_dynamic_informer_can_be_stopped_and_is_then_really_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_dynamic_informer_ends_too_and_shut_down_ends_those_that_live() {
+async fn dropped_dynamic_informer_stops_and_shut_down_stops_the_others() {
     let mut world = World::new();
     let dropped = world.informers.dynamic(widgets(), Scope::Cluster);
     let (call, stream) = world.server.watch().await;
     assert_eq!(call.path, "/apis/example.io/v2/widgets");
-    let seconds: u64 = call.of("timeoutSeconds").parse().unwrap();
+    let seconds: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     assert!(seconds >= 300);
     drop(dropped);
     settle().await;
@@ -48,7 +48,7 @@ async fn a_dropped_dynamic_informer_ends_too_and_shut_down_ends_those_that_live(
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_of_one_resource_share_their_series_to_the_last() {
+async fn informers_of_one_resource_share_their_series_until_the_last_stops() {
     let mut world = World::new();
     let mut dynamic = Vec::new();
     let mut streams = Vec::new();
@@ -113,7 +113,7 @@ impl Sink for Versions {
         }
     }
 
-    fn held(&self) -> usize {
+    fn object_count(&self) -> usize {
         self.0.lock().len()
     }
 }
@@ -130,12 +130,12 @@ async fn a_sink_stores_what_it_needs_and_gets_whole_sets() {
     settle().await;
     assert_eq!(sink.now(), "");
     stream.send_event(&set_end(9));
-    dynamic.watched().synced().await;
+    dynamic.watched().wait_for_sync().await;
     assert_eq!(sink.now(), "a@3");
     stream.added("c", 10);
     settle().await;
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("a@3 c@10", 2));
-    assert!(dynamic.watched().passed(&10.into()));
+    assert!(dynamic.watched().has_passed(&10.into()));
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
     stream.send_event(&event("ERROR", &gone));
     let (call, stream) = world.server.watch().await;
@@ -152,14 +152,14 @@ async fn a_typed_informer_delivers_metadata_from_watch_and_relist() {
     let (mut world, _informer, stream) = World::synced(&set, 9).await;
     let other = Resource { version: "v2".into(), ..Thing::resource() };
     assert!(world.informers.existing_metadata(&other, "meta", |_| ()).is_none(), "watched in another version");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let calls = told.clone();
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let calls = recorded.clone();
     let side = |it: Option<MetaRef<'_>>| it.map_or_else(String::new, |it| format!("{}@{}", it.name, it.version));
     let handler = move |it: crate::MetaChange<'_>| {
         calls.lock().push(format!("{:?} {} -> {}", it.cause, side(it.old), side(it.new)));
     };
     let registration = world.informers.existing_metadata(&Thing::resource(), "meta", handler).unwrap();
-    registration.synced().await;
+    registration.wait_for_sync().await;
     stream.send_event(&event("DELETED", &object("a", 10, "red")));
     settle().await;
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
@@ -168,8 +168,8 @@ async fn a_typed_informer_delivers_metadata_from_watch_and_relist() {
     stream.send_event(&set_end(12));
     settle().await;
     let want = ["Initial  -> a@3", "Initial  -> b@3", "Watch a@10 -> ", "Relist b@3 -> "];
-    assert_eq!(*told.lock(), want);
-    world.server.is_quiet_for(Duration::from_secs(30)).await;
+    assert_eq!(*recorded.lock(), want);
+    world.server.expect_no_request_for(Duration::from_secs(30)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,11 +180,11 @@ async fn a_server_that_knows_no_partial_metadata_is_read_from_whole_objects() {
     let takes_json = |accept: &str| accept.split(',').any(|it| it == "application/json");
     let watch = world.server.next().await;
     assert!(takes_json(&watch.accept), "{}", watch.accept);
-    watch.answer(422, &refusal(422, "Invalid"));
+    watch.respond(422, &refusal(422, "Invalid"));
     let list = world.server.next().await;
     assert!(takes_json(&list.accept), "{}", list.accept);
     list.list(9, &[object("a", 3, "red")]);
-    dynamic.watched().synced().await;
+    dynamic.watched().wait_for_sync().await;
     let (watch, stream) = world.server.watch().await;
     assert!(takes_json(&watch.accept), "{}", watch.accept);
     stream.added("b", 10);

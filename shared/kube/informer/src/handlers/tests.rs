@@ -24,13 +24,13 @@ async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_
     let registration = informer.add_handler("late", None, log.handler());
     assert!(!registration.has_synced());
     stream.send_event(&event("MODIFIED", &object("a", 12, "red")));
-    registration.synced().await;
+    registration.wait_for_sync().await;
     settle().await;
-    let told = log.take();
-    assert_eq!(told[..2], ["Initial  -> a@3", "Initial  -> b@10"]);
-    let c = told.iter().filter(|it| it.contains("c@11")).count();
-    let a = told.iter().filter(|it| it.contains("a@12")).count();
-    assert_eq!((told.len(), a, c), (4, 1, 1), "{told:?}");
+    let calls = log.take();
+    assert_eq!(calls[..2], ["Initial  -> a@3", "Initial  -> b@10"]);
+    let c = calls.iter().filter(|it| it.contains("c@11")).count();
+    let a = calls.iter().filter(|it| it.contains("a@12")).count();
+    assert_eq!((calls.len(), a, c), (4, 1, 1), "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn acceptance_machinery_015_a_handler_cannot_await_and_a_slow_call_is_coun
         informer.add_handler("sluggish", None, taking(SLOW + Duration::from_micros(1))),
     ];
     for registration in &_kept {
-        registration.synced().await;
+        registration.wait_for_sync().await;
     }
     let slow = |name| world.metric(&format!("mini_kcm_slow_handler_calls_total{{handler=\"{name}\"}}"));
     assert_eq!(["quick", "just-in-time", "sluggish"].map(slow), [None, None, Some(2.0)]);
@@ -83,7 +83,7 @@ async fn acceptance_machinery_016_resync_is_the_handlers_own_timer() {
         informer.add_handler("every", Some(600 * SECOND), every.handler()),
     ];
     for registration in &_kept {
-        registration.synced().await;
+        registration.wait_for_sync().await;
     }
     never.take();
     zero.take();
@@ -104,7 +104,7 @@ async fn no_call_begins_after_remove_returned() {
     let (log, other) = (Log::default(), Log::default());
     let registration = informer.add_handler("gone", Some(SECOND), log.handler());
     let _kept = informer.add_handler("kept", None, other.handler());
-    registration.synced().await;
+    registration.wait_for_sync().await;
     stream.added("a", 10);
     settle().await;
     assert_eq!(log.take().len(), 1);
@@ -146,7 +146,7 @@ async fn a_handler_added_before_the_first_set_gets_it_as_initial_and_relists_as_
     assert_eq!(log.next(1).await, ["Initial  -> a@3"]);
     informer.watched().relist_consistently();
     let (call, stream) = world.server.watch().await;
-    assert!(call.of("resourceVersion").is_empty());
+    assert!(call.parameter("resourceVersion").is_empty());
     stream.added("a", 12);
     stream.send_event(&set_end(13));
     assert_eq!(log.next(1).await, ["Relist a@3 -> a@12"]);
@@ -156,11 +156,11 @@ async fn a_handler_added_before_the_first_set_gets_it_as_initial_and_relists_as_
 async fn a_version_callback_runs_after_the_handlers() {
     let (_world, informer, stream) = World::synced(&[], 9).await;
     let log = Log::default();
-    informer.add_handler("log", None, log.handler()).synced().await;
+    informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     let (seen, woken) = (log.clone(), Arc::new(Mutex::new(None)));
     let wake = woken.clone();
-    let already = informer.store().when_passed(10.into(), Box::new(move || *wake.lock() = Some(seen.take())));
-    assert!(!already && !informer.store().passed(&10.into()));
+    let already = informer.store().call_when_passed(10.into(), Box::new(move || *wake.lock() = Some(seen.take())));
+    assert!(!already && !informer.store().has_passed(&10.into()));
     stream.added("a", 10);
     settle().await;
     assert_eq!(woken.lock().take(), Some(vec!["Watch  -> a@10".to_owned()]));

@@ -20,21 +20,21 @@ impl Proving {
 }
 
 /// Answers the request for the server's present version.
-fn tell_version(call: Call, version: u64) {
-    assert_eq!((call.of("limit"), call.of("resourceVersion"), call.of("watch")), ("1", "", ""));
-    call.answer(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": [] }));
+fn respond_with_version(call: Call, version: u64) {
+    assert_eq!((call.parameter("limit"), call.parameter("resourceVersion"), call.parameter("watch")), ("1", "", ""));
+    call.respond(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": [] }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_informer_at_the_servers_version_is_proved_at_once() {
     let (mut world, informer, _stream) = World::synced(&[], 9).await;
     let proving = Proving::of(&world, informer.watched(), None);
-    tell_version(world.server.next().await, 9);
+    respond_with_version(world.server.next().await, 9);
     assert_eq!(proving.done().await.unwrap(), Proved::AtOnce);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_set_begun_after_the_old_term_needs_no_question() {
+async fn first_set_requested_after_the_old_term_needs_no_further_request() {
     let mut world = World::new();
     let ended = world.clock.boot();
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -44,18 +44,18 @@ async fn a_first_set_begun_after_the_old_term_needs_no_question() {
     stream.send_event(&set_end(9));
     assert_eq!(proving.done().await.unwrap(), Proved::BySet);
     let watched = informer.watched();
-    assert!(!watched.first_set_was_consistent_after(world.clock.boot() + Duration::from_secs(1)));
+    assert!(!watched.has_consistent_set_since(world.clock.boot() + Duration::from_secs(1)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
+async fn older_version_is_proved_by_reopening_the_own_watch() {
     let (mut world, informer, stream) = World::synced(&[], 9).await;
     tokio::time::advance(Duration::from_secs(1)).await;
     let proving = Proving::of(&world, informer.watched(), Some(world.clock.boot()));
-    tell_version(world.server.next().await, 50);
+    respond_with_version(world.server.next().await, 50);
     let (call, proof) = world.server.watch().await;
     assert!(stream.is_closed(), "there is never a second watch at the same time");
-    assert_eq!((call.is_set(), call.of("resourceVersion"), call.of("timeoutSeconds")), (false, "9", "3"));
+    assert_eq!((call.is_set(), call.parameter("resourceVersion"), call.parameter("timeoutSeconds")), (false, "9", "3"));
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     proof.send_event(&bookmark(49));
     settle().await;
@@ -65,7 +65,7 @@ async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     tokio::time::sleep(Duration::from_millis(1_800)).await;
     drop(proof);
     let (call, _stream) = world.server.watch().await;
-    assert!(!call.is_set() && call.of("timeoutSeconds") != "3", "then the watch continues with its usual timeout");
+    assert!(!call.is_set() && call.parameter("timeoutSeconds") != "3", "then the watch continues with its usual timeout");
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,11 +75,11 @@ async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_
     let after = |millis| begun + Duration::from_millis(millis);
     let proving = Proving::of(&world, informer.watched(), Some(after(4_000)));
     let (call, proof) = world.server.watch().await;
-    assert_eq!((world.clock.boot(), call.of("timeoutSeconds")), (after(3_500), "3"));
+    assert_eq!((world.clock.boot(), call.parameter("timeoutSeconds")), (after(3_500), "3"));
     assert!(stream.is_closed());
-    let question = world.server.next().await;
+    let call = world.server.next().await;
     assert_eq!(world.clock.boot(), after(4_000), "writes until then are covered");
-    tell_version(question, 50);
+    respond_with_version(call, 50);
     tokio::time::sleep(Duration::from_millis(700)).await;
     proof.send_event(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
@@ -90,18 +90,18 @@ async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_
 async fn a_watch_that_does_not_prove_it_twice_is_listed() {
     let (mut world, informer, _stream) = World::synced(&[], 9).await;
     let proving = Proving::of(&world, informer.watched(), None);
-    tell_version(world.server.next().await, 50);
-    let mut asked = Vec::new();
+    respond_with_version(world.server.next().await, 50);
+    let mut short_timeouts = Vec::new();
     let stream = loop {
         let (call, stream) = world.server.watch().await;
         if call.is_set() {
-            assert_eq!(call.of("resourceVersion"), "");
+            assert_eq!(call.parameter("resourceVersion"), "");
             break stream;
         }
-        asked.push(call.of("timeoutSeconds") == "3");
+        short_timeouts.push(call.parameter("timeoutSeconds") == "3");
         tokio::time::sleep(Duration::from_secs(3)).await;
     };
-    assert_eq!(asked.iter().filter(|it| **it).count(), 2, "{asked:?}");
+    assert_eq!(short_timeouts.iter().filter(|it| **it).count(), 2, "{short_timeouts:?}");
     assert!(!proving.0.is_finished());
     stream.send_event(&set_end(60));
     assert_eq!(proving.done().await.unwrap(), Proved::ByList);

@@ -14,19 +14,19 @@ const RESET: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
-    asked: Option<Instant>,
+    last_failure: Option<Instant>,
 }
 
 impl Backoff {
     pub(super) fn new() -> Self {
-        Self { next: FIRST, asked: None }
+        Self { next: FIRST, last_failure: None }
     }
 
     /// The delay after an attempt that failed at `now`.
     pub(super) fn delay(&mut self, now: Instant, rng: &mut Rng) -> Duration {
-        let quiet = self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= RESET);
+        let quiet = self.last_failure.is_none_or(|last_failure| now.saturating_duration_since(last_failure) >= RESET);
         let base = if quiet { FIRST } else { self.next };
-        self.asked = Some(now);
+        self.last_failure = Some(now);
         self.next = (base * 2).min(CAP);
         base.mul_f64(1.0 + rng.f64())
     }

@@ -19,11 +19,11 @@ struct Rig {
 }
 
 fn typed() -> Rig {
-    rig(Pace::Typed)
+    rig(InformerKind::Typed)
 }
 
-fn rig(pace: Pace) -> Rig {
-    Rig { reflector: Reflector::new(pace, Rng::with_seed(3)), now: Clock::system().now() }
+fn rig(kind: InformerKind) -> Rig {
+    Rig { reflector: Reflector::new(kind, Rng::with_seed(3)), now: Clock::system().now() }
 }
 
 fn version(number: u64) -> Version {
@@ -53,9 +53,9 @@ fn set_of<'a>(extra: &[(&'a str, &'a str)]) -> BTreeMap<&'a str, &'a str> {
 
 impl Rig {
     /// Returns the next step and reports a request as sent.
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> ReflectorStep {
         let step = self.reflector.next(self.now);
-        if matches!(step, Step::Open { .. } | Step::List { .. }) {
+        if matches!(step, ReflectorStep::Open { .. } | ReflectorStep::List { .. }) {
             self.reflector.on_request_sent(self.now);
         }
         step
@@ -68,7 +68,7 @@ impl Rig {
 
     /// Asserts that a set is streamed next, without a delay, from this version. Returns its timeout.
     fn expect_set(&mut self, from: &str) -> u64 {
-        let Step::Open { query, set: true, .. } = self.next() else { panic!("{:?}", self.next()) };
+        let ReflectorStep::Open { query, set: true, .. } = self.next() else { panic!("{:?}", self.next()) };
         let (pairs, seconds) = pairs(&query);
         let from = [("resourceVersion", from)];
         assert_eq!(pairs, set_of(if from[0].1.is_empty() { &[] } else { &from }));
@@ -77,7 +77,7 @@ impl Rig {
 
     /// Asserts that a watch is opened next, without a delay, from this version. Returns its timeout.
     fn expect_watch(&mut self, from: u64) -> u64 {
-        let Step::Open { query, set: false, .. } = self.next() else { panic!("{:?}", self.next()) };
+        let ReflectorStep::Open { query, set: false, .. } = self.next() else { panic!("{:?}", self.next()) };
         let from = from.to_string();
         let (pairs, seconds) = pairs(&query);
         let want = [("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", &from)];
@@ -87,13 +87,13 @@ impl Rig {
 
     /// Asserts that a page with this query is listed next, without a delay.
     fn expect_list(&mut self, want: &str) {
-        let Step::List { query, .. } = self.next() else { panic!("{:?}", self.next()) };
+        let ReflectorStep::List { query, .. } = self.next() else { panic!("{:?}", self.next()) };
         assert_eq!(query, want);
     }
 
     /// Asserts that the next step is a wait, and advances the clock to its end.
     fn expect_wait(&mut self) -> Duration {
-        let Step::Wait { until } = self.next() else { panic!("{:?}", self.next()) };
+        let ReflectorStep::Wait { until } = self.next() else { panic!("{:?}", self.next()) };
         let delay = until - self.now;
         self.now = until;
         delay
@@ -101,7 +101,7 @@ impl Rig {
 
     /// For how long frames are awaited.
     fn expect_read(&mut self) -> Duration {
-        let Step::Read { until, .. } = self.next() else { panic!("{:?}", self.next()) };
+        let ReflectorStep::Read { until, .. } = self.next() else { panic!("{:?}", self.next()) };
         until - self.now
     }
 
@@ -120,27 +120,27 @@ impl Rig {
         self
     }
 
-    fn frame(&mut self, seen: &Seen<'_>) -> Verdict {
-        self.reflector.on_frame(seen, self.now)
+    fn frame(&mut self, frame: &ReceivedFrame<'_>) -> FrameAction {
+        self.reflector.on_frame(frame, self.now)
     }
 
-    fn added(&mut self, number: u64) -> Verdict {
-        self.frame(&Seen::Object(Event::Added, &version(number)))
+    fn added(&mut self, number: u64) -> FrameAction {
+        self.frame(&ReceivedFrame::Object(Event::Added, &version(number)))
     }
 
-    fn bookmark(&mut self, number: u64) -> Verdict {
-        self.frame(&Seen::Bookmark { version: &version(number), initial_end: false })
+    fn bookmark(&mut self, number: u64) -> FrameAction {
+        self.frame(&ReceivedFrame::Bookmark { version: &version(number), initial_end: false })
     }
 
-    fn set_end(&mut self, number: u64) -> Verdict {
-        self.frame(&Seen::Bookmark { version: &version(number), initial_end: true })
+    fn set_end(&mut self, number: u64) -> FrameAction {
+        self.frame(&ReceivedFrame::Bookmark { version: &version(number), initial_end: true })
     }
 
-    fn error(&mut self, code: u16) -> Verdict {
-        self.frame(&Seen::Error(&error(code)))
+    fn error(&mut self, code: u16) -> FrameAction {
+        self.frame(&ReceivedFrame::Error(&error(code)))
     }
 
-    fn ended(&mut self, end: End) -> &mut Self {
+    fn ended(&mut self, end: StreamEnd) -> &mut Self {
         self.reflector.on_ended(end, self.now);
         self
     }
@@ -149,14 +149,14 @@ impl Rig {
     fn synced(mut self, at: u64) -> Self {
         self.next();
         self.opened();
-        assert_eq!(self.set_end(at), Verdict::Complete { consistent: true });
+        assert_eq!(self.set_end(at), FrameAction::Complete { consistent: true });
         self
     }
 
     /// Completes the first set, ends its stream, and opens a short watch.
     fn watching(self, at: u64) -> Self {
         let mut rig = self.synced(at);
-        rig.pass(2 * SECOND).ended(End::Clean);
+        rig.pass(2 * SECOND).ended(StreamEnd::Clean);
         rig.next();
         rig.opened();
         rig

@@ -7,7 +7,7 @@ use clock::Instant;
 
 /// Which timeout watches are requested with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum InformerKind {
     /// 60 to 75 s, so that a frozen watch is found soon.
     Typed,
     /// 5 to 10 min: there are many of them, and no write depends on their freshness alone.
@@ -16,7 +16,7 @@ pub(crate) enum Pace {
 
 /// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ReflectorStep {
     /// Open a watch with this query. No response within `within`, or else within the client's limit, is a failure.
     /// `set` means that it brings a whole set.
     Open { query: String, within: Option<Duration>, set: bool },
@@ -30,7 +30,7 @@ pub(crate) enum Step {
 
 /// A frame without its object. Garbage is what cannot be decoded as a frame, or a line that is too long.
 #[derive(Debug)]
-pub(crate) enum Seen<'a> {
+pub(crate) enum ReceivedFrame<'a> {
     Object(Event, &'a Version),
     Bookmark { version: &'a Version, initial_end: bool },
     Error(&'a Status),
@@ -39,7 +39,7 @@ pub(crate) enum Seen<'a> {
 
 /// How the driver must handle a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FrameAction {
     /// Add its object to the set that is being received.
     Collect,
     /// The set is complete. `consistent` means that it was the most recent state when it was requested.
@@ -54,16 +54,16 @@ pub(crate) enum Verdict {
 
 /// How the driver must handle a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
+pub(crate) enum PageOutcome {
     /// Request another page.
     More,
-    /// See [`Verdict::Complete`].
+    /// See [`FrameAction::Complete`].
     Complete { consistent: bool },
 }
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StreamEnd {
     /// The server ended it between two frames.
     Clean,
     /// It was cut.

@@ -25,21 +25,21 @@ impl Progress {
         self.0.lock().version.clone()
     }
 
-    pub(crate) fn passed(&self, version: &Version) -> bool {
-        self.0.lock().passed(version)
+    pub(crate) fn has_passed(&self, version: &Version) -> bool {
+        self.0.lock().has_passed(version)
     }
 
     /// Returns true when `version` has been passed already; then `wake` is dropped. Otherwise `wake` is called once it
     /// has been passed. Check and registration are one step, so no version is missed.
-    pub(crate) fn when_passed(&self, version: &Version, wake: Wake) -> bool {
+    pub(crate) fn call_when_passed(&self, version: &Version, wake: Wake) -> bool {
         let mut state = self.0.lock();
-        let Some(awaited) = version.number().filter(|_| !state.passed(version)) else { return true };
+        let Some(awaited) = version.number().filter(|_| !state.has_passed(version)) else { return true };
         state.waiting.entry(awaited).or_default().push(wake);
         false
     }
 
-    /// Sets the version of the store and calls the callbacks of all versions that are now passed. When the version is older
-    /// than before, as after a restore of etcd, it calls all callbacks: their versions may never come.
+    /// Sets the version of the store and calls the callbacks of all versions that are now passed. When the version is
+    /// older than before, as after a restore of etcd, it calls all callbacks: their versions may never come.
     pub(crate) fn advance(&self, version: Version) {
         let awake = {
             let mut state = self.0.lock();
@@ -58,7 +58,7 @@ impl Progress {
 }
 
 impl State {
-    fn passed(&self, version: &Version) -> bool {
+    fn has_passed(&self, version: &Version) -> bool {
         version.number().is_none() || self.version.as_ref().is_some_and(|mine| !mine.is_older_than(version))
     }
 }
@@ -82,21 +82,21 @@ mod tests {
                 woken.fetch_add(1, Ordering::SeqCst);
             })
         };
-        assert!(!progress.passed(&Version::from(1)), "nothing is passed before the first set");
+        assert!(!progress.has_passed(&Version::from(1)), "nothing is passed before the first set");
         for incomparable in ["", "0", "no-number"] {
             let version = Version::new(incomparable);
-            assert!(progress.passed(&version) && progress.when_passed(&version, wake()), "{incomparable:?}");
+            assert!(progress.has_passed(&version) && progress.call_when_passed(&version, wake()), "{incomparable:?}");
         }
-        assert!(!progress.when_passed(&Version::from(10), wake()));
+        assert!(!progress.call_when_passed(&Version::from(10), wake()));
         progress.advance(Version::from(9));
         assert_eq!(woken.load(Ordering::SeqCst), 0);
-        assert!(progress.passed(&Version::from(9)) && !progress.passed(&Version::from(10)));
+        assert!(progress.has_passed(&Version::from(9)) && !progress.has_passed(&Version::from(10)));
         progress.advance(Version::from(10));
         progress.advance(Version::from(11));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(progress.when_passed(&Version::from(11), wake()), "already passed: the callback is dropped");
+        assert!(progress.call_when_passed(&Version::from(11), wake()), "already passed: the callback is dropped");
         assert!(
-            progress.when_passed(&Version::new("no-number"), wake()),
+            progress.call_when_passed(&Version::new("no-number"), wake()),
             "versions that cannot be compared are not waited for"
         );
         progress.advance(Version::from(12));
@@ -112,24 +112,24 @@ mod tests {
         let wake = Box::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        assert!(!progress.when_passed(&Version::from(12), wake));
+        assert!(!progress.call_when_passed(&Version::from(12), wake));
         progress.advance(Version::from(10));
         assert_eq!(woken.load(Ordering::SeqCst), 0);
         progress.advance(Version::from(4));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(!progress.passed(&Version::from(12)), "the version is not passed");
+        assert!(!progress.has_passed(&Version::from(12)), "the version is not passed");
     }
 
     #[test]
     fn a_version_reached_meanwhile_is_reported_or_calls_back() {
         const ROUNDS: u32 = 50_000;
-        let (progress, turn, done) = (Progress::default(), AtomicU32::new(0), AtomicU32::new(0));
+        let (progress, current_round, done) = (Progress::default(), AtomicU32::new(0), AtomicU32::new(0));
         let woken = Arc::new(AtomicU32::new(0));
-        let mut told = 0;
+        let mut passed = 0;
         std::thread::scope(|threads| {
             threads.spawn(|| {
                 for round in 1..=ROUNDS {
-                    wait_for(&turn, round);
+                    wait_for(&current_round, round);
                     progress.advance(Version::from(u64::from(round)));
                     done.store(round, Ordering::SeqCst);
                 }
@@ -140,13 +140,13 @@ mod tests {
                     count.fetch_add(1, Ordering::SeqCst);
                 });
                 // Both threads start the round at once. No later version follows that would hide a missed callback.
-                turn.store(round, Ordering::SeqCst);
+                current_round.store(round, Ordering::SeqCst);
                 (0..round % 64).for_each(|_| std::hint::spin_loop());
-                told += u32::from(progress.when_passed(&Version::from(u64::from(round)), wake));
+                passed += u32::from(progress.call_when_passed(&Version::from(u64::from(round)), wake));
                 wait_for(&done, round);
-                if told + woken.load(Ordering::SeqCst) != round {
+                if passed + woken.load(Ordering::SeqCst) != round {
                     // The other thread runs its remaining rounds without waiting.
-                    turn.store(ROUNDS, Ordering::SeqCst);
+                    current_round.store(ROUNDS, Ordering::SeqCst);
                     panic!("round {round} was neither passed nor woken");
                 }
             }

@@ -69,14 +69,14 @@ impl<T: Cached> Slots<T> {
     pub(crate) fn upsert(&mut self, entry: Entry<T>) -> Option<Entry<T>> {
         let MetaRef { namespace, name, .. } = entry.meta();
         let hash = self.hash(namespace, name);
-        let known = self.keys.find(hash, |&slot| self.is_at(slot, namespace, name)).copied();
-        let slot = known.unwrap_or_else(|| self.take_slot());
+        let existing = self.keys.find(hash, |&slot| self.is_at(slot, namespace, name)).copied();
+        let slot = existing.unwrap_or_else(|| self.take_slot());
         let old = self.entries.get_mut(slot as usize).and_then(Option::take);
         self.reindex(slot, old.as_ref(), Some(&entry));
-        if let Some(place) = self.entries.get_mut(slot as usize) {
-            *place = Some(entry);
+        if let Some(stored) = self.entries.get_mut(slot as usize) {
+            *stored = Some(entry);
         }
-        if known.is_none() {
+        if existing.is_none() {
             let (entries, hasher) = (&self.entries, &self.hasher);
             self.keys.insert_unique(hash, slot, |&slot| hash_at(entries, hasher, slot));
         }
@@ -87,8 +87,8 @@ impl<T: Cached> Slots<T> {
     pub(crate) fn remove(&mut self, namespace: &str, name: &str) -> Option<Entry<T>> {
         let hash = self.hash(namespace, name);
         let entries = &self.entries;
-        let place = self.keys.find_entry(hash, |&slot| has_key(entries, slot, namespace, name)).ok()?;
-        let (slot, _) = place.remove();
+        let key = self.keys.find_entry(hash, |&slot| has_key(entries, slot, namespace, name)).ok()?;
+        let (slot, _) = key.remove();
         let old = self.entries.get_mut(slot as usize).and_then(Option::take);
         self.reindex(slot, old.as_ref(), None);
         self.free.push(slot);
@@ -118,32 +118,32 @@ impl<T: Cached> Slots<T> {
     fn reindex(&mut self, slot: u32, old: Option<&Entry<T>>, new: Option<&Entry<T>>) {
         let is_unreadable = |entry: Option<&Entry<T>>| usize::from(matches!(entry, Some(Entry::Unreadable(_))));
         self.unreadable = self.unreadable + is_unreadable(new) - is_unreadable(old);
-        let (mut gone, mut come) = std::mem::take(&mut self.scratch);
-        index_values(old, &mut gone);
-        index_values(new, &mut come);
+        let (mut old_values, mut new_values) = std::mem::take(&mut self.scratch);
+        index_values(old, &mut old_values);
+        index_values(new, &mut new_values);
         // Most updates do not change the index values.
-        if gone != come {
-            for value in gone.iter().filter(|it| !come.contains(it)) {
-                self.leave(value, slot);
+        if old_values != new_values {
+            for value in old_values.iter().filter(|it| !new_values.contains(it)) {
+                self.remove_index(value, slot);
             }
-            for value in come.iter().filter(|it| !gone.contains(it)) {
-                self.enter(value, slot);
+            for value in new_values.iter().filter(|it| !old_values.contains(it)) {
+                self.add_index(value, slot);
             }
         }
-        gone.clear();
-        come.clear();
-        self.scratch = (gone, come);
+        old_values.clear();
+        new_values.clear();
+        self.scratch = (old_values, new_values);
     }
 
-    fn enter(&mut self, value: &T::Index, slot: u32) {
+    fn add_index(&mut self, value: &T::Index, slot: u32) {
         match self.indexes.get_mut(value) {
-            Some(bucket) => bucket.enter(slot),
+            Some(bucket) => bucket.insert(slot),
             None => drop(self.indexes.insert(value.clone(), Bucket::One(slot))),
         }
     }
 
-    fn leave(&mut self, value: &T::Index, slot: u32) {
-        if self.indexes.get_mut(value).is_some_and(|bucket| bucket.leave(slot)) {
+    fn remove_index(&mut self, value: &T::Index, slot: u32) {
+        if self.indexes.get_mut(value).is_some_and(|bucket| bucket.remove(slot)) {
             self.indexes.remove(value);
         }
     }
@@ -188,25 +188,25 @@ impl Bucket {
         }
     }
 
-    fn enter(&mut self, slot: u32) {
+    fn insert(&mut self, slot: u32) {
         match self {
             Self::One(one) if *one == slot => {}
             Self::One(one) => *self = Self::Many(vec![(*one).min(slot), (*one).max(slot)]),
             Self::Many(slots) => {
-                if let Err(place) = slots.binary_search(&slot) {
-                    slots.insert(place, slot);
+                if let Err(position) = slots.binary_search(&slot) {
+                    slots.insert(position, slot);
                 }
             }
         }
     }
 
     /// Returns true when the bucket is empty now.
-    fn leave(&mut self, slot: u32) -> bool {
+    fn remove(&mut self, slot: u32) -> bool {
         match self {
             Self::One(one) => *one == slot,
             Self::Many(slots) => {
-                if let Ok(place) = slots.binary_search(&slot) {
-                    slots.remove(place);
+                if let Ok(position) = slots.binary_search(&slot) {
+                    slots.remove(position);
                 }
                 slots.is_empty()
             }

@@ -115,7 +115,7 @@ fn a_relist_has_deletions_first_and_no_delta_for_unchanged_objects() {
         set.upsert(new);
     }
     let deltas = store.replace(set);
-    let told: Vec<_> = deltas
+    let versions: Vec<_> = deltas
         .iter()
         .map(|Delta { old, new }| {
             let side = |it: &Option<Entry<Thing>>| it.as_ref().map(|it| it.meta().version.to_string());
@@ -123,21 +123,21 @@ fn a_relist_has_deletions_first_and_no_delta_for_unchanged_objects() {
         })
         .collect();
     let version = |number: u64| Some(number.to_string());
-    assert_eq!(told, [(version(1), None), (None, version(5)), (version(3), version(4))]);
+    assert_eq!(versions, [(version(1), None), (None, version(5)), (version(3), version(4))]);
     assert!(Arc::ptr_eq(&kept, &store.get("ns", "kept").unwrap().unwrap()));
 }
 
 #[test]
 fn presence_decides_what_an_event_is_and_an_equal_version_has_no_delta() {
     let store = synced([entry("a", 1, "red", "o")]);
-    let told = |event, entry| {
+    let apply = |event, entry| {
         let deltas = store.apply(vec![(event, entry)]);
         deltas.iter().map(|it| (it.old.is_some(), it.new.is_some())).collect::<Vec<_>>()
     };
-    assert_eq!(told(Event::Added, entry("a", 2, "red", "o")), [(true, true)], "ADDED of a known one is an update");
-    assert_eq!(told(Event::Modified, entry("b", 3, "red", "o")), [(false, true)], "MODIFIED of an unknown one adds");
-    assert_eq!(told(Event::Modified, entry("b", 3, "red", "o")), []);
-    assert_eq!(told(Event::Deleted, entry("b", 4, "red", "o")), [(true, false)]);
+    assert_eq!(apply(Event::Added, entry("a", 2, "red", "o")), [(true, true)], "ADDED of a known one is an update");
+    assert_eq!(apply(Event::Modified, entry("b", 3, "red", "o")), [(false, true)], "MODIFIED of an unknown one adds");
+    assert_eq!(apply(Event::Modified, entry("b", 3, "red", "o")), []);
+    assert_eq!(apply(Event::Deleted, entry("b", 4, "red", "o")), [(true, false)]);
     assert_eq!(store.len(), 1);
 }
 
@@ -159,14 +159,14 @@ fn an_object_that_does_not_decode_is_an_error_of_each_read_that_it_belongs_to() 
 }
 
 #[test]
-fn reads_are_errors_before_the_first_set_and_while_the_stream_was_garbage() {
+fn reads_fail_before_the_first_set_and_after_a_garbage_frame() {
     let store = store();
     assert!(matches!(store.get("ns", "a"), Err(StoreError::NotSynced { .. })));
-    store.distrust("not synced yet");
+    store.mark_untrusted("not synced yet");
     assert!(matches!(store.by_index(&color("red")), Err(StoreError::NotSynced { .. })));
     store.replace(store.empty_set());
     assert_eq!(store.get("ns", "a"), Ok(None));
-    store.distrust("no JSON");
+    store.mark_untrusted("no JSON");
     assert!(matches!(store.get("ns", "a"), Err(StoreError::Broken { .. })));
     store.replace(store.empty_set());
     assert_eq!(store.get("ns", "a"), Ok(None));
@@ -187,18 +187,18 @@ fn an_unreadable_pod_is_found_by_its_metadata_and_as_an_orphan_blocks_no_read() 
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum StoreOperation {
     Put { name: u8, version: u64, color: u8, owner: u8, readable: bool },
     Delete { name: u8 },
     Replace { keep: Vec<u8> },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreOperation> {
     let put = (0..12u8, 1..6u64, 0..3u8, 0..3u8, prop::bool::weighted(0.85));
     prop_oneof![
-        6 => put.prop_map(|(name, version, color, owner, readable)| Step::Put { name, version, color, owner, readable }),
-        3 => (0..12u8).prop_map(|name| Step::Delete { name }),
-        1 => prop::collection::vec(0..12u8, 0..12).prop_map(|keep| Step::Replace { keep }),
+        6 => put.prop_map(|(name, version, color, owner, readable)| StoreOperation::Put { name, version, color, owner, readable }),
+        3 => (0..12u8).prop_map(|name| StoreOperation::Delete { name }),
+        1 => prop::collection::vec(0..12u8, 0..12).prop_map(|keep| StoreOperation::Replace { keep }),
     ]
 }
 
@@ -239,7 +239,7 @@ proptest! {
         let mut model = Model::new();
         for step in steps {
             match step {
-                Step::Put { name, version, color, owner, readable } => {
+                StoreOperation::Put { name, version, color, owner, readable } => {
                     let (name, owner) = (format!("n{name}"), format!("w{owner}"));
                     let new = if readable {
                         entry(&name, version, &format!("w{color}"), &owner)
@@ -251,12 +251,12 @@ proptest! {
                         model.insert(name, new);
                     }
                 }
-                Step::Delete { name } => {
+                StoreOperation::Delete { name } => {
                     let name = format!("n{name}");
                     store.apply(vec![(Event::Deleted, unreadable(&name, 9, "w0"))]);
                     model.remove(&name);
                 }
-                Step::Replace { keep } => {
+                StoreOperation::Replace { keep } => {
                     model.retain(|name, _| keep.iter().any(|it| *name == format!("n{it}")));
                     let mut set = store.empty_set();
                     model.values().for_each(|it| drop(set.upsert(it.clone())));

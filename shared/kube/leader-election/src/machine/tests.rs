@@ -12,10 +12,10 @@ enum In {
     Absent,
     Stored(u64),
     Failed,
-    Seen(Lease),
+    Observed(Lease),
     Deleted(Lease),
 }
-use In::{Absent, Deleted, Failed, Read, Seen, Stored, Tick};
+use In::{Absent, Deleted, Failed, Observed, Read, Stored, Tick};
 
 /// The time in seconds, the input, and the expected actions.
 type Row<'a> = (f64, In, &'a [&'a str]);
@@ -41,12 +41,12 @@ fn lease(holder: &str, transitions: i64, version: u64) -> Lease {
 }
 
 /// The same with a fence of 10 s, as from a leader of ours.
-fn of_ours(holder: &str, transitions: i64, version: u64) -> Lease {
+fn held_by_ours(holder: &str, transitions: i64, version: u64) -> Lease {
     let note = format!(r#"{{"transitions":{transitions},"ms":10000}}"#);
     with(holder, transitions, version, &json!({ "mini-kcm.io/fence": note }))
 }
 
-fn left_by_ours(transitions: i64, version: u64) -> Lease {
+fn released_by_ours(transitions: i64, version: u64) -> Lease {
     let note = format!(r#"{{"transitions":{transitions},"versions":{{"pods":"9"}}}}"#);
     with("", transitions, version, &json!({ "mini-kcm.io/hand-over": note }))
 }
@@ -62,28 +62,28 @@ fn with(holder: &str, transitions: i64, version: u64, annotations: &serde_json::
     Lease::decode(json.to_string().as_bytes()).unwrap()
 }
 
-fn word(action: &Action) -> String {
+fn describe(action: &ElectionAction) -> String {
     match action {
-        Action::Send(Request::Get) => "get".to_owned(),
-        Action::Send(Request::Create(it)) => format!("create {} t{}", it.record.holder(), it.record.transitions()),
-        Action::Send(Request::Update(it)) => {
+        ElectionAction::Send(LeaseRequest::Get) => "get".to_owned(),
+        ElectionAction::Send(LeaseRequest::Create(it)) => format!("create {} t{}", it.record.holder(), it.record.transitions()),
+        ElectionAction::Send(LeaseRequest::Update(it)) => {
             format!("update {} t{} @{}", it.record.holder(), it.record.transitions(), it.version)
         }
-        Action::Renewed(_) => "renewed".to_owned(),
-        Action::SlowPath => "slow path".to_owned(),
-        Action::Failed(_) => "failed".to_owned(),
-        Action::Tell(Signal::ProveAhead { last_write }) => {
+        ElectionAction::Renewed(_) => "renewed".to_owned(),
+        ElectionAction::SlowPath => "slow path".to_owned(),
+        ElectionAction::Failed(_) => "failed".to_owned(),
+        ElectionAction::Signal(Signal::ProveAhead { last_write }) => {
             format!("prove as of {}", last_write.saturating_since(at(0.0)).as_secs_f64())
         }
-        Action::Tell(Signal::Acquired(Takeover::CrashOfOurs { last_change, .. })) => {
+        ElectionAction::Signal(Signal::Acquired(Takeover::CrashOfOurs { last_change, .. })) => {
             format!("acquired from a crash of ours at {}", last_change.saturating_since(at(0.0)).as_secs_f64())
         }
-        Action::Tell(Signal::Acquired(takeover)) => {
+        ElectionAction::Signal(Signal::Acquired(takeover)) => {
             let takeover = format!("{takeover:?}");
             format!("acquired {}", takeover.split('(').next().unwrap_or_default())
         }
-        Action::Tell(Signal::Lost(why)) => format!("lost: {why}"),
-        Action::Tell(Signal::NewLeader(who)) => format!("leader {who}"),
+        ElectionAction::Signal(Signal::Lost(why)) => format!("lost: {why}"),
+        ElectionAction::Signal(Signal::NewLeader(who)) => format!("leader {who}"),
     }
 }
 
@@ -100,18 +100,18 @@ fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
         let wall = Timestamp::UNIX_EPOCH + Duration::from_secs_f64(seconds);
         match input {
             Tick => {}
-            Read(lease) => machine.answered(Answer::Read(Box::new(lease)), now),
-            Absent => machine.answered(Answer::Absent, now),
+            Read(lease) => machine.on_response(RequestOutcome::Read(Box::new(lease)), now),
+            Absent => machine.on_response(RequestOutcome::Absent, now),
             Stored(version) => {
                 let written =
                     Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version), creation: None };
-                machine.answered(Answer::Stored(written), now);
+                machine.on_response(RequestOutcome::Stored(written), now);
             }
-            Failed => machine.answered(Answer::Failed("no luck".to_owned()), now),
-            Seen(lease) => machine.noticed(Notice::Seen(Box::new(lease)), now),
-            Deleted(lease) => machine.noticed(Notice::Deleted(Box::new(lease)), now),
+            Failed => machine.on_response(RequestOutcome::Failed("no luck".to_owned()), now),
+            Observed(lease) => machine.on_lease_event(LeaseEvent::Current(Box::new(lease)), now),
+            Deleted(lease) => machine.on_lease_event(LeaseEvent::Deleted(Box::new(lease)), now),
         }
-        let got: Vec<String> = std::iter::from_fn(|| machine.due(now, wall)).map(|it| word(&it)).collect();
+        let got: Vec<String> = std::iter::from_fn(|| machine.next_action(now, wall)).map(|it| describe(&it)).collect();
         assert_eq!(got, want, "{name} at {seconds}");
     }
 }
@@ -146,11 +146,11 @@ fn a_leader_renews_each_retry_period_without_reading() {
 fn acceptance_machinery_050_a_conflict_on_the_fast_path_leads_to_the_slow_one() {
     let mut machine = leader();
     let edited =
-        Lease::decode(serde_json::to_string(&machine.known.as_ref().unwrap().lease).unwrap().as_bytes()).unwrap();
+        Lease::decode(serde_json::to_string(&machine.observed.as_ref().unwrap().lease).unwrap().as_bytes()).unwrap();
     let rows: Vec<Row<'_>> = vec![
         (2.0, Tick, &["update us t0 @1"]),
         (2.01, Failed, &["failed", "get"]),
-        (2.02, Read(edited.stored(Uid::new("u"), Version::from(7))), &["slow path", "update us t0 @7"]),
+        (2.02, Read(edited.with_stored_version(Uid::new("u"), Version::from(7))), &["slow path", "update us t0 @7"]),
         (2.03, Stored(8), &["renewed"]),
         (4.02, Tick, &["update us t0 @8"]),
     ];
@@ -158,15 +158,15 @@ fn acceptance_machinery_050_a_conflict_on_the_fast_path_leads_to_the_slow_one() 
 }
 
 #[test]
-fn what_the_watch_showed_before_the_answer_came_is_not_forgotten() {
+fn newer_version_from_the_watch_is_kept_when_the_response_arrives() {
     let mut machine = leader();
     let wall = Timestamp::UNIX_EPOCH + Duration::from_secs(2);
-    let renewed = machine.known.as_ref().unwrap().lease.renewed(&config(), wall);
-    let edited = renewed.stored(Uid::new("u"), Version::from(9));
+    let renewed = machine.observed.as_ref().unwrap().lease.renewed(&config(), wall);
+    let edited = renewed.with_stored_version(Uid::new("u"), Version::from(9));
     let rows: Vec<Row<'_>> = vec![
         (2.0, Tick, &["update us t0 @1"]),
         // Our own renewal was version 8; a user has edited a label since.
-        (2.01, Seen(edited), &[]),
+        (2.01, Observed(edited), &[]),
         (2.02, Stored(8), &["renewed"]),
         (4.0, Tick, &["update us t0 @9"]),
     ];
@@ -176,10 +176,10 @@ fn what_the_watch_showed_before_the_answer_came_is_not_forgotten() {
 #[test]
 fn a_lease_that_was_deleted_and_restored_by_hand_is_still_ours() {
     let mut machine = leader();
-    let lease = machine.known.as_ref().unwrap().lease.clone();
+    let lease = machine.observed.as_ref().unwrap().lease.clone();
     let rows: Vec<Row<'_>> = vec![
-        (1.0, Deleted(lease.clone().stored(Uid::new("u"), Version::from(2))), &["get"]),
-        (1.01, Read(lease.stored(Uid::new("v"), Version::from(3))), &["slow path", "update us t0 @3"]),
+        (1.0, Deleted(lease.clone().with_stored_version(Uid::new("u"), Version::from(2))), &["get"]),
+        (1.01, Read(lease.with_stored_version(Uid::new("v"), Version::from(3))), &["slow path", "update us t0 @3"]),
         (1.02, Stored(4), &["renewed"]),
     ];
     run(&mut machine, "restored", rows);
@@ -209,22 +209,22 @@ fn acceptance_machinery_056_after_a_pause_the_old_term_is_not_renewed() {
     let cases: [(&str, Vec<Row<'_>>); 3] = [
         ("paused while resting", vec![(30.0, Tick, &["lost: no renewal succeeded for 30.0s"])]),
         (
-            "paused while a renewal was in flight, whose answer waits",
+            "paused while a renewal was in flight, whose response is delayed",
             vec![(2.0, Tick, &["update us t0 @1"]), (30.0, Stored(2), &["lost: no renewal succeeded for 30.0s"])],
         ),
-        ("the watch speaks first", vec![(30.0, Seen(lease("b", 1, 9)), &["lost: no renewal succeeded for 30.0s"])]),
+        ("the watch speaks first", vec![(30.0, Observed(lease("b", 1, 9)), &["lost: no renewal succeeded for 30.0s"])]),
     ];
     for (name, rows) in cases {
         let mut machine = leader();
         run(&mut machine, name, rows);
-        run(&mut machine, name, vec![(31.0, Failed, &[]), (60.0, Tick, &[]), (60.0, Seen(lease("", 1, 9)), &[])]);
+        run(&mut machine, name, vec![(31.0, Failed, &[]), (60.0, Tick, &[]), (60.0, Observed(lease("", 1, 9)), &[])]);
     }
 }
 
 #[test]
 fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_term_at_once() {
     let cases: [(&str, Vec<Row<'_>>); 3] = [
-        ("seen by the watch", vec![(1.0, Seen(lease("b", 1, 5)), &["lost: b holds the lease"])]),
+        ("seen by the watch", vec![(1.0, Observed(lease("b", 1, 5)), &["lost: b holds the lease"])]),
         (
             "read after a conflict",
             vec![
@@ -235,14 +235,14 @@ fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_ter
         ),
         (
             "seen by the watch while a renewal is in flight",
-            vec![(2.0, Tick, &["update us t0 @1"]), (2.01, Seen(lease("b", 1, 5)), &["lost: b holds the lease"])],
+            vec![(2.0, Tick, &["update us t0 @1"]), (2.01, Observed(lease("b", 1, 5)), &["lost: b holds the lease"])],
         ),
     ];
     for (name, rows) in cases {
         let mut machine = leader();
         run(&mut machine, name, rows);
         // It stays over, even if the other process releases the Lease.
-        let after: Vec<Row<'_>> = vec![(3.0, Failed, &[]), (4.0, Seen(lease("", 1, 9)), &[]), (30.0, Tick, &[])];
+        let after: Vec<Row<'_>> = vec![(3.0, Failed, &[]), (4.0, Observed(lease("", 1, 9)), &[]), (30.0, Tick, &[])];
         run(&mut machine, name, after);
         assert!(machine.is_over(), "{name}");
     }
@@ -253,13 +253,13 @@ fn acceptance_machinery_049_a_leader_whose_lease_was_emptied_stops_at_its_deadli
     let mut machine = leader();
     let emptied = || lease("", 0, 5);
     let rows: Vec<Row<'_>> = vec![
-        (1.0, Seen(emptied()), &[]),
+        (1.0, Observed(emptied()), &[]),
         (2.0, Tick, &["get"]),
         (2.01, Read(emptied()), &["failed"]),
         (4.01, Tick, &["get"]),
         (4.02, Read(emptied()), &["failed"]),
         (9.9, Tick, &["get"]),
-        (10.0, Tick, &["lost: no renewal succeeded for 10.0s: nobody holds the lease"]),
+        (10.0, Tick, &["lost: no renewal succeeded for 10.0s: the lease has no holder"]),
     ];
     run(&mut machine, "emptied by a user", rows);
 }
@@ -270,7 +270,7 @@ fn no_term_begins_by_a_write_that_another_holder_has_replaced_already() {
         (0.0, Tick, &["get"]),
         (0.0, Read(lease("", 4, 1)), &["update us t5 @1"]),
         // Our write is version 2. Its response arrives after the watch has shown version 3.
-        (0.01, Seen(lease("b", 6, 3)), &["leader b"]),
+        (0.01, Observed(lease("b", 6, 3)), &["leader b"]),
         (0.02, Stored(2), &[]),
         (4.5, Tick, &["get"]),
     ];
@@ -278,7 +278,7 @@ fn no_term_begins_by_a_write_that_another_holder_has_replaced_already() {
 }
 
 #[test]
-fn a_newcomer_waits_a_full_lease_from_its_first_sight_however_old_the_renewal_says_it_is() {
+fn new_process_waits_a_full_lease_duration_from_its_first_observation() {
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
         (0.0, Read(lease("go", 4, 1)), &["leader go"]),
@@ -298,15 +298,15 @@ fn a_newcomer_waits_a_full_lease_from_its_first_sight_however_old_the_renewal_sa
 }
 
 #[test]
-fn each_renewal_that_is_seen_starts_the_wait_anew() {
+fn each_observed_renewal_restarts_the_wait() {
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
         (0.0, Read(lease("go", 4, 1)), &["leader go"]),
-        (3.0, Seen(lease("go", 4, 2)), &[]),
+        (3.0, Observed(lease("go", 4, 2)), &[]),
         (4.5, Tick, &["get"]),
         (4.6, Read(lease("go", 4, 3)), &[]),
         // A stale event from before the read.
-        (4.7, Seen(lease("go", 4, 2)), &[]),
+        (4.7, Observed(lease("go", 4, 2)), &[]),
         (9.1, Tick, &["get"]),
         (9.1, Failed, &["failed"]),
         (13.6, Tick, &["get"]),
@@ -322,9 +322,9 @@ fn each_renewal_that_is_seen_starts_the_wait_anew() {
 }
 
 #[test]
-fn a_release_is_taken_as_soon_as_it_is_noticed() {
+fn released_lease_is_acquired_as_soon_as_it_is_observed() {
     let before = |then: Vec<Row<'static>>| {
-        let mut rows: Vec<Row<'_>> = vec![(0.0, Tick, &["get"]), (0.0, Read(of_ours("a", 4, 1)), &["leader a"])];
+        let mut rows: Vec<Row<'_>> = vec![(0.0, Tick, &["get"]), (0.0, Read(held_by_ours("a", 4, 1)), &["leader a"])];
         rows.extend(then);
         rows
     };
@@ -332,40 +332,40 @@ fn a_release_is_taken_as_soon_as_it_is_noticed() {
         (
             "by ours, while resting",
             vec![
-                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.0, Observed(released_by_ours(4, 2)), &["update us t5 @2"]),
                 (1.01, Stored(3), &["leader us", "renewed", "acquired ReleasedByOurs"]),
             ],
         ),
         (
             "by a Go manager",
             vec![
-                (1.0, Seen(lease("", 4, 2)), &["update us t5 @2"]),
+                (1.0, Observed(lease("", 4, 2)), &["update us t5 @2"]),
                 (1.01, Stored(3), &["leader us", "renewed", "acquired Other"]),
             ],
         ),
         (
             "while a read is in flight",
-            vec![(4.5, Tick, &["get"]), (4.6, Seen(left_by_ours(4, 2)), &["update us t5 @2"])],
+            vec![(4.5, Tick, &["get"]), (4.6, Observed(released_by_ours(4, 2)), &["update us t5 @2"])],
         ),
         (
-            "edited while our write is in flight, whose answer is not given up",
+            "edited while our write is in flight, whose response is awaited",
             vec![
-                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
-                (1.01, Seen(left_by_ours(4, 3)), &[]),
+                (1.0, Observed(released_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.01, Observed(released_by_ours(4, 3)), &[]),
                 (1.02, Failed, &["failed", "get"]),
-                (1.03, Read(left_by_ours(4, 3)), &["update us t5 @3"]),
+                (1.03, Read(released_by_ours(4, 3)), &["update us t5 @3"]),
             ],
         ),
         (
             "another standby was quicker",
             vec![
-                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
-                (1.01, Seen(of_ours("b", 5, 3)), &["leader b"]),
+                (1.0, Observed(released_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.01, Observed(held_by_ours("b", 5, 3)), &["leader b"]),
                 (1.02, Failed, &["failed", "get"]),
-                (1.03, Read(of_ours("b", 5, 3)), &[]),
+                (1.03, Read(held_by_ours("b", 5, 3)), &[]),
             ],
         ),
-        ("known by polling only", vec![(4.5, Tick, &["get"]), (4.6, Read(left_by_ours(4, 2)), &["update us t5 @2"])]),
+        ("known by polling only", vec![(4.5, Tick, &["get"]), (4.6, Read(released_by_ours(4, 2)), &["update us t5 @2"])]),
     ];
     for (name, rows) in cases {
         check(name, before(rows));
@@ -373,11 +373,11 @@ fn a_release_is_taken_as_soon_as_it_is_noticed() {
 }
 
 #[test]
-fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
+fn prove_ahead_is_sent_once_the_fence_of_a_crashed_leader_has_ended() {
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
-        (0.0, Read(of_ours("a", 4, 1)), &["leader a"]),
-        (2.0, Seen(of_ours("a", 4, 2)), &[]),
+        (0.0, Read(held_by_ours("a", 4, 1)), &["leader a"]),
+        (2.0, Observed(held_by_ours("a", 4, 2)), &[]),
         (4.5, Tick, &["get"]),
         (4.5, Failed, &["failed"]),
         (9.0, Tick, &["get"]),
@@ -385,20 +385,20 @@ fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
         (12.0, Tick, &["prove as of 16.5"]),
         (12.1, Failed, &["failed"]),
         // The leader renews after all: the proof is void, and the wait begins again.
-        (12.2, Seen(of_ours("a", 4, 3)), &[]),
+        (12.2, Observed(held_by_ours("a", 4, 3)), &[]),
         (22.2, Tick, &["prove as of 26.7", "get"]),
-        (22.3, Read(of_ours("a", 4, 3)), &[]),
+        (22.3, Read(held_by_ours("a", 4, 3)), &[]),
         (26.9, Tick, &["get"]),
-        (26.9, Read(of_ours("a", 4, 3)), &[]),
+        (26.9, Read(held_by_ours("a", 4, 3)), &[]),
         (27.2, Tick, &["get"]),
-        (27.2, Read(of_ours("a", 4, 3)), &["update us t5 @3"]),
+        (27.2, Read(held_by_ours("a", 4, 3)), &["update us t5 @3"]),
         (27.2, Stored(4), &["leader us", "renewed", "acquired from a crash of ours at 12.2"]),
     ];
     check("crash of ours", rows);
 }
 
 #[test]
-fn a_note_that_a_go_manager_has_kept_is_void() {
+fn annotation_kept_by_a_go_manager_is_ignored() {
     let stale = r#"{"transitions":3,"ms":10000}"#;
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
@@ -411,24 +411,24 @@ fn a_note_that_a_go_manager_has_kept_is_void() {
 }
 
 #[test]
-fn a_write_whose_answer_was_lost_is_found_and_remembers_from_whom_it_took() {
+fn write_with_a_lost_response_keeps_its_takeover() {
     let ours = |version| {
-        let taken = left_by_ours(4, 1).taken(&config(), Timestamp::UNIX_EPOCH);
-        taken.stored(Uid::new("u"), Version::from(version))
+        let taken = released_by_ours(4, 1).taken(&config(), Timestamp::UNIX_EPOCH);
+        taken.with_stored_version(Uid::new("u"), Version::from(version))
     };
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
-        (0.0, Read(left_by_ours(4, 1)), &["update us t5 @1"]),
+        (0.0, Read(released_by_ours(4, 1)), &["update us t5 @1"]),
         (5.0, Failed, &["failed"]),
         (9.5, Tick, &["get"]),
         (9.6, Read(ours(2)), &["leader us", "slow path", "update us t5 @2"]),
         (9.7, Stored(3), &["renewed", "acquired ReleasedByOurs"]),
     ];
-    check("lost answer", rows);
+    check("lost response", rows);
 }
 
 #[test]
-fn an_answer_that_comes_too_late_begins_no_term() {
+fn late_response_begins_no_term() {
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
         (0.0, Absent, &["create us t0"]),
@@ -436,13 +436,13 @@ fn an_answer_that_comes_too_late_begins_no_term() {
         // The lease counts from the sending of the write, so it has expired and is read first.
         (24.5, Tick, &["get"]),
     ];
-    check("late answer", rows);
+    check("late response", rows);
 }
 
 #[test]
 fn a_deleted_lease_is_put_back_by_its_holder_and_left_alone_by_others_until_it_would_have_ended() {
     let mut machine = leader();
-    let gone = machine.known.as_ref().unwrap().lease.clone().stored(Uid::new("u"), Version::from(2));
+    let gone = machine.observed.as_ref().unwrap().lease.clone().with_stored_version(Uid::new("u"), Version::from(2));
     let rows: Vec<Row<'_>> = vec![
         (1.0, Deleted(gone), &["get"]),
         (1.01, Absent, &["create us t0"]),
@@ -465,7 +465,7 @@ fn a_deleted_lease_is_put_back_by_its_holder_and_left_alone_by_others_until_it_w
 }
 
 #[test]
-fn a_lease_that_nobody_ever_led_by_is_a_first_one() {
+fn lease_that_never_had_a_holder_is_a_first_takeover() {
     let untouched = || Lease::decode(br#"{"metadata":{"resourceVersion":"1"},"spec":{}}"#).unwrap();
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
@@ -481,10 +481,10 @@ fn waits_between_tries_are_jittered_within_bounds() {
     let mut now = at(0.0);
     let mut waits = Vec::new();
     for _ in 0..200 {
-        assert!(machine.due(now, Timestamp::UNIX_EPOCH).is_some());
-        machine.answered(Answer::Failed("down".to_owned()), now);
-        assert!(matches!(machine.due(now, Timestamp::UNIX_EPOCH), Some(Action::Failed(_))));
-        assert!(machine.due(now, Timestamp::UNIX_EPOCH).is_none());
+        assert!(machine.next_action(now, Timestamp::UNIX_EPOCH).is_some());
+        machine.on_response(RequestOutcome::Failed("down".to_owned()), now);
+        assert!(matches!(machine.next_action(now, Timestamp::UNIX_EPOCH), Some(ElectionAction::Failed(_))));
+        assert!(machine.next_action(now, Timestamp::UNIX_EPOCH).is_none());
         let next = machine.next_deadline().unwrap();
         waits.push(next.saturating_since(now).as_secs_f64());
         now = next;

@@ -59,7 +59,7 @@ fn a_put_changes_the_record_and_our_notes_and_nothing_else() {
     // A renewal keeps acquireTime and leaseTransitions.
     want["metadata"]["resourceVersion"] = json!("42");
     want["spec"]["renewTime"] = json!("2026-01-01T01:00:02.000000Z");
-    let taken = taken.stored(Uid::new("u1"), Version::from(42));
+    let taken = taken.with_stored_version(Uid::new("u1"), Version::from(42));
     assert_eq!(body(&taken.renewed(&config(), at(1_767_229_202))), want);
 }
 
@@ -82,7 +82,7 @@ fn a_new_lease_is_upstreams_record() {
 }
 
 #[test]
-fn a_release_leaves_notes_and_takes_the_fence_away() {
+fn release_adds_notes_and_removes_the_fence() {
     let held = Lease::new(&config(), at(0)).taken(&config(), at(5));
     let notes = Notes { versions: BTreeMap::from([("namespaces".to_owned(), Version::from(123))]) };
     let released = held.released(Some(notes.clone()), at(9));

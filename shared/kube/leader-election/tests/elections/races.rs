@@ -12,7 +12,7 @@ struct Race {
     server: Server,
     rng: Rng,
     /// All processes that have run. Those that ended keep their term for the checks.
-    live: Vec<Process>,
+    running: Vec<Process>,
     ended: Vec<client::Term>,
     started: u32,
     handed_over: u32,
@@ -23,7 +23,7 @@ impl Race {
         let mut race = Self {
             server: Server::new(),
             rng: Rng::with_seed(seed),
-            live: vec![],
+            running: vec![],
             ended: vec![],
             started: 0,
             handed_over: 0,
@@ -44,41 +44,41 @@ impl Race {
         // The clocks differ by up to a day.
         let wall = epoch() + secs(self.rng.f64() * 86_400.0);
         let seed = self.rng.u64(..);
-        self.live.push(Process::start_at(&self.server, &name, seed, wall, link));
+        self.running.push(Process::start_at(&self.server, &name, seed, wall, link));
     }
 
     /// At most one term is valid at any moment.
     fn check(&self, seed: u64) {
-        let live = self.live.iter().map(|it| &it.term);
-        let valid = live.chain(&self.ended).filter(|it| it.is_valid()).count();
+        let running = self.running.iter().map(|it| &it.term);
+        let valid = running.chain(&self.ended).filter(|it| it.is_valid()).count();
         assert!(valid <= 1, "seed {seed} at {:?}: {valid} leaders", self.server.elapsed());
     }
 
     async fn fault(&mut self) {
-        let at = self.rng.usize(..self.live.len());
+        let at = self.rng.usize(..self.running.len());
         match self.rng.u8(..16) {
             0..8 => {
-                let modes = [Mode::Up, Mode::Up, Mode::Hang, Mode::Broken, Mode::LosesAnswers];
+                let modes = [Mode::Up, Mode::Up, Mode::Hang, Mode::Broken, Mode::LosesResponses];
                 let mode = modes[self.rng.usize(..modes.len())];
-                self.live[at].link.set(mode);
+                self.running[at].link.set(mode);
             }
             8 => {
                 // Only its own clock advances. So only a leader is suspended: it then observes that its term is over.
-                let it = &self.live[at];
+                let it = &self.running[at];
                 if it.term.is_valid() {
                     it.clock.suspend(secs(self.rng.f64() * 30.0));
                 }
             }
             9 => {
                 // A crash: a request in flight may still arrive, but the term ends with the process.
-                let it = self.live.swap_remove(at);
+                let it = self.running.swap_remove(at);
                 it.term.end();
                 self.ended.push(it.term.clone());
                 drop(it);
                 self.start();
             }
             10 | 11 => {
-                let it = self.live.swap_remove(at);
+                let it = self.running.swap_remove(at);
                 self.ended.push(it.term.clone());
                 self.handed_over += u32::from(it.term.is_valid());
                 // Even if the release fails, another process may lead only after the term is over.
@@ -92,10 +92,10 @@ impl Race {
 
     /// Ends the processes that have lost the Lease, as the manager does, and starts new ones.
     async fn restart_losers(&mut self) {
-        for at in (0..self.live.len()).rev() {
-            let signals = self.live[at].signals(0.0).await;
+        for at in (0..self.running.len()).rev() {
+            let signals = self.running[at].signals(0.0).await;
             if signals.iter().any(|it| matches!(it, leader_election::Signal::Lost(_))) {
-                let it = self.live.swap_remove(at);
+                let it = self.running.swap_remove(at);
                 assert!(!it.term.is_valid());
                 self.ended.push(it.term.clone());
                 drop(it);
@@ -116,7 +116,7 @@ async fn run(seed: u64) -> (u32, i64) {
         race.restart_losers().await;
         race.check(seed);
     }
-    for it in &race.live {
+    for it in &race.running {
         it.link.set(Mode::Up);
     }
     // The longest lease, the longest wait for an attempt, and one or two requests without a response.
@@ -125,13 +125,13 @@ async fn run(seed: u64) -> (u32, i64) {
         race.restart_losers().await;
         race.check(seed);
     }
-    let leaders = race.live.iter().filter(|it| it.term.is_valid()).count();
+    let leaders = race.running.iter().filter(|it| it.term.is_valid()).count();
     assert_eq!(leaders, 1, "seed {seed}: nobody leads though all is well");
     (race.handed_over, race.server.transitions())
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_terms_never_overlap_and_somebody_leads_in_the_end() {
+async fn terms_never_overlap_and_one_process_leads_at_the_end() {
     let mut total = (0, 0);
     for seed in seeds() {
         let (handed_over, transitions) = run(seed).await;
@@ -143,7 +143,7 @@ async fn two_terms_never_overlap_and_somebody_leads_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_seed_gives_one_history() {
+async fn equal_seeds_give_equal_runs() {
     assert_eq!(run(7).await, run(7).await);
 }
 

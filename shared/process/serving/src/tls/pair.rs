@@ -19,7 +19,7 @@ pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) ->
         return Err("the certificate file has no certificate".to_owned());
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|err| format!("the private key cannot be read: {err}"))?;
-    let pair = client::certified(chain, key, provider);
+    let pair = client::certified_key(chain, key, provider);
     pair.map(Arc::new).map_err(|err| format!("certificate and key cannot be used together: {err}"))
 }
 

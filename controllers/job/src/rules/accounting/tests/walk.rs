@@ -212,7 +212,7 @@ impl Simulation {
             (0, 0) // Counted by its index.
         } else {
             let is_neutral = !has_ended(worker.pod) || worker.pod.meta.deletion.is_some();
-            assert!(status.holds("SuccessCriteriaMet") && is_neutral, "{worker:?} is told of nowhere");
+            assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{worker:?} is told of nowhere");
             (0, 0)
         };
         if self.roll_failure() {
@@ -243,14 +243,14 @@ impl Simulation {
             self.sync();
         }
         let status = &self.job.status;
-        assert!(self.ended && status.finished().is_some(), "{status:?} {:?}", self.pods);
+        assert!(self.ended && status.finished_condition().is_some(), "{status:?} {:?}", self.pods);
         assert!(!self.pods.iter().any(has_our_finalizer), "{:?}", self.pods);
         let (succeeded, failed) = self.expected;
         if !self.job.is_indexed() {
             assert_eq!(status.succeeded, succeeded);
         }
         assert_eq!(status.failed, failed);
-        if status.holds("Complete") && self.job.spec.success_policy.is_none() {
+        if status.is_condition_true("Complete") && self.job.spec.success_policy.is_none() {
             assert!(status.succeeded >= self.job.spec.completions.unwrap_or(1));
         }
     }

@@ -18,10 +18,10 @@ const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[
       {"resource":"old","responseKind":{"kind":"Old"},"scope":"Namespaced","verbs":["delete"]}]}]},
   {"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1beta1","freshness":"Stale","resources":null}]}]}"#;
 
-fn groups(document: &str) -> Vec<Group> {
+fn groups(document: &str) -> Vec<ListedGroup> {
     match root(document.as_bytes()).unwrap() {
         Root::Aggregated(groups) => groups,
-        Root::Names(names) => panic!("no aggregated answer: {names:?}"),
+        Root::Names(names) => panic!("no aggregated response: {names:?}"),
     }
 }
 
@@ -30,9 +30,9 @@ fn from(document: &str) -> Discovery {
 }
 
 /// `group/version/plural`, with `P` where it is preferred, `L` where it lists and `C` where it is cluster-scoped.
-fn words<'a>(served: impl IntoIterator<Item = &'a Served>) -> Vec<String> {
-    let word = |it: &Served| {
-        let marks = [(it.preferred, "P"), (it.offers("list"), "L"), (!it.resource.namespaced, "C")];
+fn words<'a>(served: impl IntoIterator<Item = &'a ServedResource>) -> Vec<String> {
+    let word = |it: &ServedResource| {
+        let marks = [(it.preferred, "P"), (it.has_verb("list"), "L"), (!it.resource.namespaced, "C")];
         let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
         format!("{}/{} {marks}", it.resource.api_version(), it.resource.plural)
     };
@@ -40,17 +40,17 @@ fn words<'a>(served: impl IntoIterator<Item = &'a Served>) -> Vec<String> {
 }
 
 #[test]
-fn every_resource_is_told_with_its_kind_its_scope_and_its_verbs() {
+fn every_resource_has_its_kind_its_scope_and_its_verbs() {
     let discovery = from(CORE);
     assert_eq!(words(&discovery.served), ["v1/pods PL", "v1/nodes PLC", "v1/bindings P", "v1/odd P"]);
     let pods = &discovery.served[0];
     assert_eq!(pods.resource, Resource::namespaced("", "v1", "pods", "Pod"));
-    assert!(pods.offers("deletecollection") && !pods.offers("patch") && !discovery.served[3].offers("delete"));
+    assert!(pods.has_verb("deletecollection") && !pods.has_verb("patch") && !discovery.served[3].has_verb("delete"));
     assert_eq!((discovery.failure(), discovery.parse_failure()), (None, None));
 }
 
 #[test]
-fn every_version_is_told_and_each_resource_is_preferred_in_the_first_that_serves_it() {
+fn all_versions_are_listed_and_each_resource_is_preferred_in_the_first_that_serves_it() {
     let discovery = from(GROUPS);
     let all = ["example.com/v2/new PL", "example.com/v1/new L", "example.com/v1/old P"];
     assert_eq!(words(&discovery.served), all);
@@ -60,7 +60,7 @@ fn every_version_is_told_and_each_resource_is_preferred_in_the_first_that_serves
 }
 
 #[test]
-fn of_what_did_not_answer_absence_means_nothing() {
+fn absence_proves_nothing_where_reading_failed() {
     let broken = |root| BTreeMap::from([(root, "outcome unknown".to_owned())]);
     let core = Resource::namespaced("", "v1", "gone", "Gone");
     let stale = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
@@ -69,14 +69,14 @@ fn of_what_did_not_answer_absence_means_nothing() {
         ("a stale group", from(GROUPS), [true, false, true]),
         ("the groups' root", assemble(groups(CORE), broken(NAMED)), [true, false, false]),
         ("the core's root", assemble(groups(GROUPS), broken(CORE_ROOT)), [false, false, true]),
-        ("nothing at all", Discovery::default(), [false, false, false]),
+        ("nothing was read", Discovery::default(), [false, false, false]),
     ] {
-        assert_eq!([&core, &stale, &named].map(|it| discovery.tells_of(it)), want, "{name}");
+        assert_eq!([&core, &stale, &named].map(|it| discovery.has_read(it)), want, "{name}");
     }
 }
 
 #[test]
-fn a_stale_group_is_named_with_its_api_service_and_hides_nothing_else() {
+fn stale_group_is_named_with_its_api_service_and_hides_no_other() {
     let discovery = from(GROUPS);
     assert_eq!(
         discovery.failure().unwrap(),
@@ -88,21 +88,21 @@ fn a_stale_group_is_named_with_its_api_service_and_hides_nothing_else() {
 }
 
 #[test]
-fn a_root_that_does_not_answer_is_told_and_the_other_one_counts() {
+fn failed_root_is_reported_and_the_other_one_is_used() {
     let discovery = assemble(groups(CORE), BTreeMap::from([(NAMED, "outcome unknown".to_owned())]));
     assert_eq!(discovery.failure().unwrap(), "/apis: outcome unknown");
     assert_eq!(discovery.served.len(), 4);
 }
 
 #[test]
-fn an_answer_without_any_resource_is_a_failure() {
+fn response_without_any_resource_is_a_failure() {
     let nothing = r#"{"kind":"APIGroupDiscoveryList","items":null}"#;
     let discovery = from(nothing);
-    assert!(discovery.failure().is_some() && !discovery.is_whole());
+    assert!(discovery.failure().is_some() && !discovery.is_complete());
 }
 
 #[test]
-fn the_old_form_names_groups_with_the_preferred_version_first() {
+fn legacy_form_lists_groups_with_the_preferred_version_first() {
     let core = r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}"#;
     assert_eq!(root(core.as_bytes()).unwrap(), Root::Names(vec![vec![GroupVersion("v1".to_owned())]]));
     let named = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"a.io",
@@ -116,21 +116,21 @@ fn the_old_form_names_groups_with_the_preferred_version_first() {
 }
 
 #[test]
-fn the_old_form_lists_subresources_among_the_resources() {
+fn subresources_in_the_legacy_form_are_left_out() {
     let list = r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[
         {"name":"pods","singularName":"","namespaced":true,"kind":"Pod","verbs":["delete","list"]},
         {"name":"pods/eviction","namespaced":true,"kind":"Eviction","verbs":["create","delete"]}]}"#;
     let resources = resources(list.as_bytes());
-    let version = Version { at: GroupVersion("v1".to_owned()), resources };
-    let discovery = assemble(vec![Group { versions: vec![version] }], BTreeMap::new());
+    let version = ListedVersion { at: GroupVersion("v1".to_owned()), resources };
+    let discovery = assemble(vec![ListedGroup { versions: vec![version] }], BTreeMap::new());
     assert_eq!(words(&discovery.served), ["v1/pods PL"]);
 }
 
 #[test]
-fn a_group_version_that_is_none_is_told_and_the_rest_counts() {
-    let version = |at: &str| Version { at: GroupVersion(at.to_owned()), resources: Ok(Vec::new()) };
+fn malformed_group_version_is_reported_and_the_others_are_used() {
+    let version = |at: &str| ListedVersion { at: GroupVersion(at.to_owned()), resources: Ok(Vec::new()) };
     let mut all = groups(CORE);
-    all.push(Group { versions: vec![version("a/b/c"), version("d/")] });
+    all.push(ListedGroup { versions: vec![version("a/b/c"), version("d/")] });
     let discovery = assemble(all, BTreeMap::new());
     assert_eq!(
         discovery.parse_failure().unwrap(),

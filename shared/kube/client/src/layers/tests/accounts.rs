@@ -35,29 +35,29 @@ fn bench([first, later]: [Duration; 2], refuses: usize) -> Bench {
 }
 
 /// The client of a controller with its own identity.
-fn own(bench: &Bench, scope: &Scope) -> Api {
+fn own_identity_client(bench: &Bench, scope: &Scope) -> Api {
     let account = bench.clients.accounts(Limits::NONE, scope.spawner()).account("job-controller");
     bench.clients.controller_as(&account, "job-controller", Limits::NONE)
 }
 
 /// The number of requests whose URI contains `what`.
 fn sent(bench: &Bench, what: &str) -> usize {
-    bench.seen().iter().filter(|it| it.uri.contains(what)).count()
+    bench.requests().iter().filter(|it| it.uri.contains(what)).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_waited_for_its_token_beyond_the_term_is_not_sent() {
+async fn write_that_waited_for_its_token_beyond_the_term_is_not_sent() {
     let (none, long) = (Duration::ZERO, 11 * SECOND);
-    for (name, takes, refuses, want) in
-        [("for the first token", [long, none], 0, 0), ("between a refusal and its repetition", [none, long], 1, 1)]
+    for (name, delays, refuses, want) in
+        [("for the first token", [long, none], 0, 0), ("between a refusal and its retry", [none, long], 1, 1)]
     {
-        let (bench, scope) = (bench(takes, refuses), Scope::new());
-        let api = own(&bench, &scope);
+        let (bench, scope) = (bench(delays, refuses), Scope::new());
+        let api = own_identity_client(&bench, &scope);
         if refuses > 0 {
             // A refused token that is too new would not be replaced.
             tokio::time::sleep(60 * SECOND).await;
         }
-        assert!(bench.term.renewed(bench.clock.boot(), TERM));
+        assert!(bench.term.extend(bench.clock.boot(), TERM));
         let err = create(&api).await.unwrap_err();
         assert!(matches!(err, ApiError::NotSent(NotSent::TermOver)), "{name}: {err}");
         assert_eq!(sent(&bench, "/pods"), want, "{name}");
@@ -65,9 +65,9 @@ async fn a_write_that_waited_for_its_token_beyond_the_term_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_repeated_with_another_token_is_counted_twice() {
+async fn request_that_is_retried_with_another_token_is_counted_twice() {
     let (bench, scope) = (bench([Duration::ZERO; 2], 1), Scope::new());
-    let api = own(&bench, &scope);
+    let api = own_identity_client(&bench, &scope);
     tokio::time::sleep(60 * SECOND).await;
     api.read("/apis/apps/v1/deployments", "*/*").await.unwrap();
     assert_eq!(sent(&bench, "/deployments"), 2);
@@ -83,11 +83,11 @@ async fn a_request_that_is_repeated_with_another_token_is_counted_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_another_server_may_have_refused_is_not_repeated() {
+async fn write_that_another_server_may_have_refused_is_not_retried() {
     let (bench, scope) = (bench([Duration::ZERO; 2], 1), Scope::new());
-    let api = own(&bench, &scope);
+    let api = own_identity_client(&bench, &scope);
     tokio::time::sleep(60 * SECOND).await;
-    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    assert!(bench.term.extend(bench.clock.boot(), TERM));
     let deployments = Resource::namespaced("apps", "v1", "deployments", "Deployment");
     let object = json!({ "kind": "Deployment" });
     let err = api.create(&deployments, "ns", &object).await.map(|_| ()).unwrap_err();

@@ -54,26 +54,26 @@ async fn check_first_address_is_skipped(server: &Server) {
     let mut config = config(server);
     config.cluster_url = format!("https://two.example:{}/prefix/", server.port).parse().unwrap();
     let pools = open_with(&config, None, options(&scope, &clock, &term, &metrics), &resolver).unwrap();
-    let ask = |pool: &crate::Transport| {
-        let answer = pool.clone().oneshot(http::Request::new(crate::Body::default()));
-        async move { answer.await.unwrap().status().as_u16() }
+    let get = |pool: &crate::Transport| {
+        let response = pool.clone().oneshot(http::Request::new(crate::Body::default()));
+        async move { response.await.unwrap().status().as_u16() }
     };
     // The Lease is acquired or renewed in one attempt, so the second address is dialed within that attempt.
-    assert_eq!(tokio::join!(ask(&pools.lease), end_share(LEASE_CONNECT_TIMEOUT)).0, 200);
+    assert_eq!(tokio::join!(get(&pools.lease), end_share(LEASE_CONNECT_TIMEOUT)).0, 200);
     for pool in [&pools.reads, &pools.writes, &pools.watches] {
-        assert_eq!(ask(pool).await, 200);
+        assert_eq!(get(pool).await, 200);
     }
 }
 
 #[tokio::test]
-async fn address_that_drops_packets_is_skipped_within_an_attempt_for_the_lease() {
+async fn address_that_drops_packets_is_skipped_within_one_lease_attempt() {
     let server = Server::start(HTTP2, echo).await;
     let _silent = SilentAddress::dropping(&server).await;
     check_first_address_is_skipped(&server).await;
 }
 
 #[tokio::test]
-async fn address_that_accepts_and_stays_silent_is_skipped_and_dialed_last_afterwards() {
+async fn silent_address_is_skipped_and_then_dialed_last() {
     let server = Server::start(HTTP2, echo).await;
     let silent = SilentAddress::accepting(&server, 100);
     check_first_address_is_skipped(&server).await;

@@ -22,13 +22,13 @@ struct Script {
 impl Script {
     fn new(status: &serde_json::Value) -> Self {
         let script = Self { folder: tempfile::tempdir().unwrap() };
-        script.says(status);
+        script.set_status(status);
         script
     }
 
-    fn says(&self, status: &serde_json::Value) {
+    fn set_status(&self, status: &serde_json::Value) {
         let credential = json!({ "apiVersion": V1, "kind": "ExecCredential", "status": status });
-        std::fs::write(self.file("answer"), credential.to_string()).unwrap();
+        std::fs::write(self.file("output"), credential.to_string()).unwrap();
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -40,7 +40,7 @@ impl Script {
     }
 
     fn config(&self, server: &Server) -> kube::Config {
-        let line = format!("echo run >> {0}/runs; cat {0}/answer", self.folder.path().display());
+        let line = format!("echo run >> {0}/runs; cat {0}/output", self.folder.path().display());
         with_plugin(server, &json!({ "command": "sh", "args": ["-c", line] }))
     }
 }
@@ -59,53 +59,53 @@ fn certificate(it: &Identity) -> serde_json::Value {
 }
 
 /// The response contains the token and the connection of the request.
-async fn tell(connection: usize, request: Received) -> Response<Incoming> {
+async fn echo_token(connection: usize, request: Received) -> Response<Incoming> {
     let token = request.headers().get(header::AUTHORIZATION).map_or("none", |it| it.to_str().unwrap());
-    said(format!("{token} on {connection}"))
+    text_response(format!("{token} on {connection}"))
 }
 
 #[tokio::test]
-async fn a_token_serves_all_until_its_end_and_then_another_is_asked_for_once() {
-    let server = Server::start(HTTP2, tell).await;
+async fn token_is_shared_until_it_expires_and_then_requested_once() {
+    let server = Server::start(HTTP2, echo_token).await;
     let script = Script::new(&json!({ "token": "one", "expirationTimestamp": "1970-01-01T00:01:00Z" }));
     let manager = Manager::new(script.config(&server));
-    assert_eq!(script.runs(), 0, "nothing runs before it is needed");
+    assert_eq!(script.runs(), 0, "the plugin is not run before the first request");
     let (api, other) = (manager.api(), manager.api());
-    let answers = tokio::join!(read(&api), read(&other), read(&api));
-    assert_eq!(answers.0.unwrap(), "Bearer one on 0");
-    assert!(answers.1.is_ok() && answers.2.is_ok());
+    let responses = tokio::join!(read(&api), read(&other), read(&api));
+    assert_eq!(responses.0.unwrap(), "Bearer one on 0");
+    assert!(responses.1.is_ok() && responses.2.is_ok());
     assert_eq!(script.runs(), 1);
-    script.says(&json!({ "token": "two" }));
-    a_minute_later().await;
+    script.set_status(&json!({ "token": "two" }));
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "Bearer two on 0", "the connection stays");
-    a_minute_later().await;
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "Bearer two on 0");
-    assert_eq!(script.runs(), 2, "without an end it holds until it is refused");
+    assert_eq!(script.runs(), 2, "without an expiration it is used until it is refused");
     let metrics = manager.metrics.encode();
     assert!(metrics.contains("rest_client_exec_plugin_call_total{call_status=\"no_error\",code=\"0\"} 2"), "{metrics}");
     assert!(metrics.contains("rest_client_exec_plugin_ttl_seconds inf"), "{metrics}");
 }
 
 #[tokio::test]
-async fn a_slow_plugin_is_asked_ahead_and_nobody_waits_for_it() {
-    let server = Server::start(HTTP2, tell).await;
+async fn slow_plugin_is_run_ahead_and_no_request_waits() {
+    let server = Server::start(HTTP2, echo_token).await;
     let script = Script::new(&json!({ "token": "one", "expirationTimestamp": "1970-01-01T00:02:20Z" }));
     let gate = script.file("gate");
     std::fs::write(&gate, "").unwrap();
-    let line = format!("echo run >> {0}/runs; cat {0}/gate; cat {0}/answer", script.folder.path().display());
+    let line = format!("echo run >> {0}/runs; cat {0}/gate; cat {0}/output", script.folder.path().display());
     let manager = Manager::new(with_plugin(&server, &json!({ "command": "sh", "args": ["-c", line] })));
     let api = manager.api();
     assert_eq!(read(&api).await.unwrap(), "Bearer one on 0");
     // From here it blocks until the test opens the gate.
     std::fs::remove_file(&gate).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
-    script.says(&json!({ "token": "two" }));
-    a_minute_later().await;
+    script.set_status(&json!({ "token": "two" }));
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "Bearer one on 0");
-    assert_eq!(script.runs(), 1, "there is time");
-    a_minute_later().await;
+    assert_eq!(script.runs(), 1, "it does not expire soon");
+    advance_a_minute().await;
     for _ in 0..10 {
-        assert_eq!(read(&api).await.unwrap(), "Bearer one on 0", "nobody waits");
+        assert_eq!(read(&api).await.unwrap(), "Bearer one on 0", "no request waits");
     }
     tokio::task::spawn_blocking(move || std::fs::write(gate, "")).await.unwrap().unwrap();
     let renewed = async { while read(&api).await.unwrap() != "Bearer two on 0" {} };
@@ -114,8 +114,8 @@ async fn a_slow_plugin_is_asked_ahead_and_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_credential_that_has_ended_when_it_comes_does_not_run_the_plugin_for_each_request() {
-    let server = Server::start(HTTP2, tell).await;
+async fn expired_credential_does_not_run_the_plugin_for_each_request() {
+    let server = Server::start(HTTP2, echo_token).await;
     let script = Script::new(&json!({ "token": "old", "expirationTimestamp": "1969-12-31T00:00:00Z" }));
     let manager = Manager::new(script.config(&server));
     // The token is sent all the same, as in client-go, because the server's clock decides.
@@ -125,62 +125,62 @@ async fn a_credential_that_has_ended_when_it_comes_does_not_run_the_plugin_for_e
     }
     assert!(script.runs() < 50, "once a second, not for each: {}", script.runs());
     let before = script.runs();
-    a_minute_later().await;
+    advance_a_minute().await;
     read(&api).await.unwrap();
     assert!(script.runs() > before);
 }
 
 #[tokio::test]
-async fn a_refused_token_is_asked_for_anew_and_the_request_repeated() {
+async fn refused_token_is_requested_again_and_the_request_retried() {
     let server = Server::start(HTTP2, |connection, request| async move {
-        let mut answer = tell(connection, request).await;
-        let text = answer.body_mut().collect().await.unwrap().to_bytes();
-        let mut answer = said(String::from_utf8(text.to_vec()).unwrap());
+        let mut response = echo_token(connection, request).await;
+        let text = response.body_mut().collect().await.unwrap().to_bytes();
+        let mut response = text_response(String::from_utf8(text.to_vec()).unwrap());
         if text.starts_with(b"Bearer revoked") {
-            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
         }
-        answer
+        response
     })
     .await;
     let script = Script::new(&json!({ "token": "revoked" }));
     let manager = Manager::new(script.config(&server));
     let api = manager.api();
-    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "another is no better right after the first");
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "a new token is not replaced");
     assert_eq!(script.runs(), 1);
-    script.says(&json!({ "token": "good" }));
-    a_minute_later().await;
+    script.set_status(&json!({ "token": "good" }));
+    advance_a_minute().await;
     assert_eq!(read(&api).await.unwrap(), "Bearer good on 0");
     assert_eq!(script.runs(), 2);
 }
 
 #[tokio::test]
-async fn another_certificate_retires_the_connections_of_the_old_one() {
+async fn new_certificate_retires_the_connections_of_the_old_one() {
     let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
-        let mut answer = said(connection.to_string());
+        let mut response = text_response(connection.to_string());
         if connection == 0 {
-            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
         }
-        answer
+        response
     })
     .await;
     let (old, new) = (server.authority.issue("old"), server.authority.issue("new"));
     let script = Script::new(&certificate(&old));
     let manager = Manager::new(script.config(&server));
     let api = manager.api();
-    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "asked a moment ago");
-    script.says(&certificate(&new));
-    a_minute_later().await;
-    assert_eq!(read(&api).await.unwrap(), "1", "the refusal makes us ask, and the request goes again");
-    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
-    assert_eq!(server.certificates(), shown);
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "a new certificate is not replaced");
+    script.set_status(&certificate(&new));
+    advance_a_minute().await;
+    assert_eq!(read(&api).await.unwrap(), "1", "the plugin is run again and the request is retried");
+    let want = [old, new].map(|it| Some(it.certificate.der().to_vec()));
+    assert_eq!(server.certificates(), want);
     let metrics = manager.metrics.encode();
     assert!(metrics.contains("rest_client_exec_plugin_certificate_rotation_age_count 1"), "{metrics}");
     assert!(!metrics.contains("rest_client_exec_plugin_ttl_seconds inf"), "{metrics}");
 }
 
 #[tokio::test]
-async fn a_plugin_gets_its_environment_and_the_question() {
-    let server = Server::start(HTTP2, tell).await;
+async fn plugin_gets_its_environment_and_the_exec_info() {
+    let server = Server::start(HTTP2, echo_token).await;
     let line = r#"printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s-%s"}}' "$WHO" "$(printf %s "$KUBERNETES_EXEC_INFO" | wc -c | tr -d ' ')""#;
     let exec = json!({ "command": "sh", "args": ["-c", line], "env": [{ "name": "WHO", "value": "me" }] });
     let manager = Manager::new(with_plugin(&server, &exec));
@@ -192,7 +192,7 @@ async fn a_plugin_gets_its_environment_and_the_question() {
 
 #[tokio::test]
 async fn failures_name_the_command_and_are_counted() {
-    let server = Server::start(HTTP2, tell).await;
+    let server = Server::start(HTTP2, echo_token).await;
     for (exec, words, series) in [
         (
             json!({ "command": "/no/such/plugin", "installHint": "get it there" }),
@@ -249,8 +249,8 @@ async fn no_verbosity_shows_a_credential() {
             .env("ALONE", "1")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&alone.stdout);
-        return assert!(alone.status.success() && said.contains("ok. 1 passed"), "{said}");
+        let output = String::from_utf8_lossy(&alone.stdout);
+        return assert!(alone.status.success() && output.contains("ok. 1 passed"), "{output}");
     }
     let log = Log::default();
     let writer = log.clone();
@@ -259,11 +259,11 @@ async fn no_verbosity_shows_a_credential() {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.with_filter(LevelFilter::TRACE)));
     static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
-        let mut answer = said(connection.to_string());
+        let mut response = text_response(connection.to_string());
         if REQUESTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
-            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
         }
-        answer
+        response
     })
     .await;
     let identity = server.authority.issue("me");
@@ -275,9 +275,9 @@ async fn no_verbosity_shows_a_credential() {
     let api = manager.api();
     for _ in 0..3 {
         let _ = read(&api).await;
-        a_minute_later().await;
+        advance_a_minute().await;
     }
-    std::fs::write(script.file("answer"), "status: CANARY-TOKEN").unwrap();
+    std::fs::write(script.file("output"), "status: CANARY-TOKEN").unwrap();
     let _ = read(&api).await;
     let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
     assert!(text.contains("exec plugin") && text.len() > 10_000, "much is logged: {}", text.len());

@@ -163,8 +163,8 @@ impl Shared {
         }
         let handler = self.handler.clone();
         let service = hyper::service::service_fn(move |request| {
-            let answer = handler(number, request);
-            async move { Ok::<_, std::convert::Infallible>(answer.await) }
+            let response = handler(number, request);
+            async move { Ok::<_, std::convert::Infallible>(response.await) }
         });
         if http2 {
             let mut connection = pin!(
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-pub(super) fn said(text: impl Into<bytes::Bytes>) -> Response<Incoming> {
+pub(super) fn text_response(text: impl Into<bytes::Bytes>) -> Response<Incoming> {
     let body = Full::new(text.into()).map_err(|never| -> BoxError { match never {} });
     Response::new(body.boxed_unsync())
 }

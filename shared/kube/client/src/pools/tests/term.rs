@@ -1,22 +1,22 @@
-//! No write starts after its term, however long it waited for its place.
+//! No write starts after its term, however long it waited for a slot.
 
 use super::*;
 
 /// A server that does not respond to the first `busy` requests until the test allows it, and records all requests.
-struct Busy {
+struct BusyServer {
     server: Server,
-    asked: Arc<parking_lot::Mutex<Vec<String>>>,
+    requests: Arc<parking_lot::Mutex<Vec<String>>>,
     arrived: Arc<Semaphore>,
-    let_go: Arc<Semaphore>,
+    allow_response: Arc<Semaphore>,
 }
 
-impl Busy {
+impl BusyServer {
     async fn start(options: Options, busy: usize) -> Self {
-        let asked = Arc::<parking_lot::Mutex<Vec<String>>>::default();
-        let (arrived, let_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let (log, told, goes) = (asked.clone(), arrived.clone(), let_go.clone());
+        let requests = Arc::<parking_lot::Mutex<Vec<String>>>::default();
+        let (arrived, allow_response) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (log, on_arrival, allowed) = (requests.clone(), arrived.clone(), allow_response.clone());
         let server = Server::start(options, move |_, request| {
-            let (log, told, goes) = (log.clone(), told.clone(), goes.clone());
+            let (log, on_arrival, allowed) = (log.clone(), on_arrival.clone(), allowed.clone());
             async move {
                 let number = {
                     let mut log = log.lock();
@@ -24,60 +24,60 @@ impl Busy {
                     log.len()
                 };
                 request.into_body().collect().await.unwrap();
-                told.add_permits(1);
+                on_arrival.add_permits(1);
                 if number <= busy {
-                    goes.acquire().await.unwrap().forget();
+                    allowed.acquire().await.unwrap().forget();
                 }
-                said(WRITTEN)
+                text_response(WRITTEN)
             }
         })
         .await;
-        Self { server, asked, arrived, let_go }
+        Self { server, requests, arrived, allow_response }
     }
 
-    async fn all_arrived(&self, busy: usize) {
+    async fn wait_for_arrivals(&self, busy: usize) {
         let busy = u32::try_from(busy).unwrap();
         self.arrived.acquire_many(busy).await.unwrap().forget();
     }
 }
 
 #[tokio::test]
-async fn a_write_that_waited_for_its_place_beyond_the_term_does_not_start() {
+async fn write_that_waited_for_a_slot_beyond_the_term_is_not_sent() {
     let one_stream = || Options { most_streams: 1, ..HTTP2 };
     for (name, options, busy) in [("HTTP/2", one_stream(), 1), ("HTTP/1.1", HTTP1, HTTP1_CONNECTIONS)] {
-        let server = Busy::start(options, busy).await;
+        let server = BusyServer::start(options, busy).await;
         let manager = Manager::leading(config(&server.server));
         let api = manager.api();
         let late = async {
-            server.all_arrived(busy).await;
+            server.wait_for_arrivals(busy).await;
             let late = write(&api, 10);
             let ending = async {
                 // The late write has passed the fence and waits.
                 tokio::task::yield_now().await;
-                manager.term_nears_its_end();
-                server.let_go.add_permits(busy);
+                manager.advance_to_the_end_of_the_term();
+                server.allow_response.add_permits(busy);
             };
             tokio::join!(late, ending).0
         };
         let (_, late) = tokio::join!(join_all((0..busy).map(|_| write(&api, 10))), late);
         assert!(matches!(late, Err(ApiError::NotSent(_))), "{name}: {late:?}");
-        assert_eq!(server.asked.lock().len(), busy, "{name}");
+        assert_eq!(server.requests.lock().len(), busy, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_create_that_waited_tells_the_server_how_long_it_may_take_from_now_on() {
-    let server = Busy::start(Options { most_streams: 1, ..HTTP2 }, 1).await;
+async fn create_that_waited_has_a_timeout_from_when_it_is_sent() {
+    let server = BusyServer::start(Options { most_streams: 1, ..HTTP2 }, 1).await;
     let manager = Manager::leading(config(&server.server));
     let api = manager.api();
     let (pods, pod) = (pods(), json!({ "kind": "Pod" }));
     let create = || api.create(&pods, "ns", &pod);
     let later = async {
-        server.all_arrived(1).await;
+        server.wait_for_arrivals(1).await;
         let waiting = async {
             tokio::task::yield_now().await;
             manager.clock.suspend(Duration::from_millis(2_100));
-            server.let_go.add_permits(1);
+            server.allow_response.add_permits(1);
         };
         tokio::join!(create(), waiting).0
     };
@@ -85,33 +85,33 @@ async fn a_create_that_waited_tells_the_server_how_long_it_may_take_from_now_on(
     first.unwrap();
     second.unwrap();
     let timeouts: Vec<_> =
-        server.asked.lock().iter().map(|it| it.split_once("timeout=").unwrap().1.to_owned()).collect();
+        server.requests.lock().iter().map(|it| it.split_once("timeout=").unwrap().1.to_owned()).collect();
     assert_eq!(timeouts, ["13s", "11s"], "once each, of 14 s less what has passed");
     assert_eq!(server.server.connections(), 1);
 }
 
 #[tokio::test]
-async fn a_write_is_not_sent_again_when_its_term_has_ended_meanwhile() {
+async fn write_is_not_sent_again_after_its_term() {
     let (arrived, refuse) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (told, goes) = (arrived.clone(), refuse.clone());
+    let (on_arrival, allowed) = (arrived.clone(), refuse.clone());
     let raw: server::Raw = Arc::new(move |mut tls| {
-        let (told, goes) = (told.clone(), goes.clone());
+        let (on_arrival, allowed) = (on_arrival.clone(), allowed.clone());
         async move {
             raw_request(&mut tls).await;
-            told.notify_one();
-            goes.notified().await;
+            on_arrival.notify_one();
+            allowed.notified().await;
             tls.write_all(&GO_AWAY).await.unwrap();
             tls.flush().await.unwrap();
             let _ = tls.read_to_end(&mut Vec::new()).await;
         }
         .boxed()
     });
-    let server = Server::start(Options { raw: Some(raw), ..HTTP2 }, |_, _| async { said(WRITTEN) }).await;
+    let server = Server::start(Options { raw: Some(raw), ..HTTP2 }, |_, _| async { text_response(WRITTEN) }).await;
     let manager = Manager::leading(config(&server));
     let api = manager.api();
     let ending = async {
         arrived.notified().await;
-        manager.term_nears_its_end();
+        manager.advance_to_the_end_of_the_term();
         refuse.notify_one();
     };
     let (written, ()) = tokio::join!(write(&api, 10), ending);
@@ -119,9 +119,9 @@ async fn a_write_is_not_sent_again_when_its_term_has_ended_meanwhile() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_place_on_a_retired_connection_gets_another() {
+async fn request_that_waits_on_a_retired_connection_gets_another() {
     let server = Server::start(Options { most_streams: 1, ..HTTP2 }, |connection, _| async move {
-        if connection == 0 { open_ended("x\n") } else { said("second") }
+        if connection == 0 { open_ended("x\n") } else { text_response("second") }
     })
     .await;
     let manager = Manager::to(&server);
@@ -130,15 +130,15 @@ async fn whoever_waits_for_a_place_on_a_retired_connection_gets_another() {
     let api = manager.api();
     let retiring = async {
         tokio::task::yield_now().await;
-        endless.extensions().get::<Retire>().unwrap().retire();
+        endless.extensions().get::<RetireHandle>().unwrap().retire();
     };
-    let (answer, ()) = tokio::join!(read(&api), retiring);
-    assert_eq!(answer.unwrap(), "second");
+    let (response, ()) = tokio::join!(read(&api), retiring);
+    assert_eq!(response.unwrap(), "second");
     assert_eq!(server.connections(), 2);
 }
 
 /// A server that reads so little of a body that the rest must wait.
-struct Slow {
+struct SlowServer {
     server: Server,
     arrived: Arc<Notify>,
     read_on: Arc<Notify>,
@@ -146,7 +146,7 @@ struct Slow {
     received: Arc<AtomicUsize>,
 }
 
-impl Slow {
+impl SlowServer {
     async fn start() -> Self {
         let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let received = Arc::new(AtomicUsize::new(usize::MAX));
@@ -161,7 +161,7 @@ impl Slow {
                 while let Some(Ok(frame)) = body.frame().await {
                     received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
                 }
-                said(WRITTEN)
+                text_response(WRITTEN)
             }
         })
         .await;
@@ -169,7 +169,7 @@ impl Slow {
     }
 
     /// Ends the term when a request has arrived, then lets the server read on.
-    async fn ends(&self, term: &Term) {
+    async fn end_term(&self, term: &Term) {
         self.arrived.notified().await;
         term.end();
         self.read_on.notify_one();
@@ -177,11 +177,11 @@ impl Slow {
 }
 
 #[tokio::test]
-async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
-    let slow = Slow::start().await;
+async fn bytes_that_wait_inside_http2_are_not_sent_after_the_term() {
+    let slow = SlowServer::start().await;
     let manager = Manager::to(&slow.server);
     let api = manager.api();
-    let (written, ()) = tokio::join!(write(&api, 10_000), slow.ends(&manager.term));
+    let (written, ()) = tokio::join!(write(&api, 10_000), slow.end_term(&manager.term));
     let err = written.unwrap_err();
     assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
     assert!(slow.received.load(Ordering::SeqCst) < 10_000);
@@ -191,12 +191,12 @@ async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
 }
 
 #[tokio::test]
-async fn nor_do_those_of_a_controllers_own_identity() {
-    let slow = Slow::start().await;
+async fn bytes_of_a_controllers_own_identity_are_not_sent_after_the_term() {
+    let slow = SlowServer::start().await;
     let manager = Manager::to(&slow.server);
     let request = || http::Request::put("/api").body(crate::Body::from(vec![b'x'; 10_000])).unwrap();
     let writing = manager.pools.account_writes.clone().oneshot(request());
-    let (written, ()) = tokio::join!(writing, slow.ends(&manager.term));
+    let (written, ()) = tokio::join!(writing, slow.end_term(&manager.term));
     assert!(written.is_err());
     assert!(slow.received.load(Ordering::SeqCst) < 10_000);
     // The connections of reads are not guarded.

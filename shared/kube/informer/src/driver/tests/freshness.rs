@@ -12,7 +12,7 @@ async fn waiting_for_the_rate_limiter_is_not_silence() {
     let informer = world.informers.typed::<Thing>();
     let (_, stream) = world.server.watch().await;
     stream.send_event(&set_end(9));
-    informer.watched().synced().await;
+    informer.watched().wait_for_sync().await;
     let silent_since = world.clock.now();
     tokio::time::advance(70 * SECOND).await;
     let start = |number| {
@@ -30,7 +30,7 @@ async fn waiting_for_the_rate_limiter_is_not_silence() {
     let mut streams = Vec::new();
     for _ in 0..50 {
         let (call, stream) = world.server.watch().await;
-        assert_eq!((call.path.contains("widgets"), informer.watched().unanswered()), (true, None));
+        assert_eq!((call.path.contains("widgets"), informer.watched().unanswered_for()), (true, None));
         healthy(&world);
         stream.send_event(&set_end(9));
         streams.push(stream);
@@ -40,7 +40,7 @@ async fn waiting_for_the_rate_limiter_is_not_silence() {
     assert!(world.clock.now() - silent_since > 110 * SECOND);
     settle().await;
     healthy(&world);
-    assert!(informer.watched().unanswered().is_none() && informer.watched().last_sign_of_life().unwrap() < SECOND);
+    assert!(informer.watched().unanswered_for().is_none() && informer.watched().silent_for().unwrap() < SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +55,7 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     settle().await;
     assert_eq!(last(), None, "an incomplete set does not count");
     stream.send_event(&set_end(9));
-    watched.synced().await;
+    watched.wait_for_sync().await;
     assert_eq!(last(), Some(5.into()), "the newest object, at any position");
     stream.send_event(&bookmark(70));
     settle().await;
@@ -88,9 +88,9 @@ async fn the_last_event_of_a_paged_list_is_its_newest_object_and_an_empty_set_ha
     for (items, want) in [(vec![object("a", 5, "red"), object("b", 4, 7)], Some(5.into())), (vec![], None)] {
         let mut world = World::new();
         let informer = world.informers.typed::<Thing>();
-        world.server.next().await.answer(422, &refusal(422, "Invalid"));
+        world.server.next().await.respond(422, &refusal(422, "Invalid"));
         world.server.next().await.list(9, &items);
-        informer.watched().synced().await;
+        informer.watched().wait_for_sync().await;
         assert_eq!(informer.watched().last_event_version(), want);
     }
 }

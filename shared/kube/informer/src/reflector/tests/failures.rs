@@ -14,7 +14,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
             rig.expect_wait();
         }
         let mut rig = typed().watching(20);
-        rig.pass(60 * SECOND).ended(End::Clean);
+        rig.pass(60 * SECOND).ended(StreamEnd::Clean);
         for _ in 0..4 {
             rig.expect_watch(20);
             rig.refused(failure);
@@ -27,7 +27,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
     rig.refused(Failure::Busy(Some(45 * SECOND)));
     assert_eq!(rig.expect_wait(), 45 * SECOND);
     let mut rig = typed().watching(20);
-    assert_eq!(rig.error(429), Verdict::Stop { expired: false });
+    assert_eq!(rig.error(429), FrameAction::Stop { expired: false });
     rig.expect_wait();
     rig.expect_watch(20);
 
@@ -35,7 +35,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
     let mut rig = typed().watching(20);
     let mut endless = error(429);
     endless.details.retry_after_seconds = u32::MAX;
-    assert_eq!(rig.frame(&Seen::Error(&endless)), Verdict::Stop { expired: false });
+    assert_eq!(rig.frame(&ReceivedFrame::Error(&endless)), FrameAction::Stop { expired: false });
     assert_eq!(rig.expect_wait(), 60 * SECOND);
     rig.expect_watch(20);
 }
@@ -62,20 +62,20 @@ fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_aft
 #[test]
 fn acceptance_machinery_009_a_watch_that_ends_within_a_second_without_a_frame_backs_off() {
     let mut rig = typed().watching(20);
-    rig.pass(SECOND / 2).ended(End::Clean);
+    rig.pass(SECOND / 2).ended(StreamEnd::Clean);
     rig.expect_wait();
     rig.expect_set("20");
 
     // A watch that is cut within a second backs off too, but its version is not lost.
     let mut rig = typed().watching(20);
-    rig.pass(SECOND / 2).ended(End::Broken);
+    rig.pass(SECOND / 2).ended(StreamEnd::Broken);
     rig.expect_wait();
     rig.expect_watch(20);
 
     // With a frame it is not an error.
     let mut rig = typed().watching(20);
     rig.bookmark(21);
-    rig.pass(SECOND / 2).ended(End::Clean);
+    rig.pass(SECOND / 2).ended(StreamEnd::Clean);
     rig.expect_watch(21);
 }
 
@@ -119,12 +119,12 @@ fn errors_are_grouped_by_what_the_reflector_does_next() {
 fn any_other_error_of_a_watch_ends_the_attempt() {
     for code in [500, 403, 404, 504] {
         let mut rig = typed().watching(20);
-        assert_eq!(rig.error(code), Verdict::Stop { expired: false });
+        assert_eq!(rig.error(code), FrameAction::Stop { expired: false });
         rig.expect_wait();
         rig.expect_set("20");
     }
     let mut rig = typed().watching(20);
-    rig.pass(60 * SECOND).ended(End::Clean);
+    rig.pass(60 * SECOND).ended(StreamEnd::Clean);
     rig.next();
     rig.refused(Failure::Other);
     rig.expect_wait();
@@ -132,13 +132,13 @@ fn any_other_error_of_a_watch_ends_the_attempt() {
 }
 
 #[test]
-fn a_stream_of_garbage_is_listed_again_from_before_it() {
+fn set_is_requested_again_after_a_garbage_frame() {
     let mut rig = typed().watching(20);
     rig.added(21);
-    assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
+    assert_eq!(rig.frame(&ReceivedFrame::Garbage), FrameAction::Stop { expired: false });
     rig.expect_wait();
     rig.expect_set("21");
     rig.opened();
-    assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
+    assert_eq!(rig.frame(&ReceivedFrame::Garbage), FrameAction::Stop { expired: false });
     rig.expect_list("resourceVersion=21");
 }

@@ -8,11 +8,11 @@ fn acceptance_machinery_001_the_first_set_is_one_watch_and_no_list() {
     let seconds = rig.expect_set("");
     assert!((300..600).contains(&seconds));
     rig.opened();
-    assert_eq!(rig.added(7), Verdict::Collect);
-    assert_eq!(rig.bookmark(8), Verdict::Progress, "no other bookmark ends it");
-    assert_eq!(rig.set_end(9), Verdict::Complete { consistent: true });
-    assert!(matches!(rig.next(), Step::Read { .. }), "the same connection continues");
-    assert_eq!(rig.added(10), Verdict::Apply);
+    assert_eq!(rig.added(7), FrameAction::Collect);
+    assert_eq!(rig.bookmark(8), FrameAction::Progress, "no other bookmark ends it");
+    assert_eq!(rig.set_end(9), FrameAction::Complete { consistent: true });
+    assert!(matches!(rig.next(), ReflectorStep::Read { .. }), "the same connection continues");
+    assert_eq!(rig.added(10), FrameAction::Apply);
     assert_eq!(rig.reflector.version(), &version(10));
 }
 
@@ -22,9 +22,9 @@ fn acceptance_machinery_003_a_refused_stream_is_a_paged_list_in_the_same_attempt
     rig.expect_set("");
     rig.refused(Failure::Other);
     rig.expect_list("limit=500&resourceVersion=0");
-    assert_eq!(rig.reflector.on_page(&version(5), "a/b=".to_owned()), Listed::More);
+    assert_eq!(rig.reflector.on_page(&version(5), "a/b=".to_owned()), PageOutcome::More);
     rig.expect_list("limit=500&continue=a%2Fb%3D");
-    assert_eq!(rig.reflector.on_page(&version(5), String::new()), Listed::Complete { consistent: false });
+    assert_eq!(rig.reflector.on_page(&version(5), String::new()), PageOutcome::Complete { consistent: false });
     rig.expect_watch(5);
 }
 
@@ -44,7 +44,7 @@ fn acceptance_machinery_004_an_expired_version_on_opening_a_set_is_left_out_at_o
 }
 
 #[test]
-fn a_known_version_lists_unpaged_and_its_loss_is_one_immediate_retry() {
+fn set_from_a_known_version_is_listed_unpaged_and_retried_at_once_when_refused() {
     for failure in [Failure::Expired, Failure::TooLarge] {
         let mut rig = typed().watching(20);
         rig.error(500);
@@ -61,7 +61,7 @@ fn a_known_version_lists_unpaged_and_its_loss_is_one_immediate_retry() {
 }
 
 #[test]
-fn a_token_that_expires_half_way_means_one_list_in_one_piece() {
+fn expired_continue_token_leads_to_one_unpaged_list() {
     let mut rig = typed();
     rig.next();
     rig.refused(Failure::Other);
@@ -69,13 +69,13 @@ fn a_token_that_expires_half_way_means_one_list_in_one_piece() {
     rig.reflector.on_page(&version(5), "next".to_owned());
     rig.next();
     rig.not_listed(Failure::Expired);
-    assert_eq!(rig.next(), Step::List { query: "resourceVersion=0".to_owned(), first: true });
-    assert_eq!(rig.reflector.on_page(&version(9), String::new()), Listed::Complete { consistent: false });
+    assert_eq!(rig.next(), ReflectorStep::List { query: "resourceVersion=0".to_owned(), first: true });
+    assert_eq!(rig.reflector.on_page(&version(9), String::new()), PageOutcome::Complete { consistent: false });
     rig.expect_watch(9);
 }
 
 #[test]
-fn a_server_that_pages_any_cached_state_is_asked_in_pages_always() {
+fn server_that_pages_version_0_gets_only_paged_lists() {
     let mut rig = typed();
     rig.next();
     rig.refused(Failure::Other);
@@ -92,7 +92,7 @@ fn a_server_that_pages_any_cached_state_is_asked_in_pages_always() {
 }
 
 #[test]
-fn a_stream_without_a_first_set_gives_way_to_lists_for_ten_minutes() {
+fn type_is_listed_for_ten_minutes_after_a_stream_without_a_set() {
     let mut rig = typed();
     rig.expect_set("");
     rig.opened();
@@ -119,7 +119,7 @@ fn a_stream_without_a_first_set_gives_way_to_lists_for_ten_minutes() {
 }
 
 #[test]
-fn a_first_set_that_never_ends_is_given_up_after_five_minutes() {
+fn first_set_that_never_ends_is_abandoned_after_five_minutes() {
     let mut rig = typed();
     rig.next();
     rig.opened();
@@ -137,18 +137,18 @@ fn a_first_set_that_never_ends_is_given_up_after_five_minutes() {
 fn streams_that_end_before_their_set_is_complete_are_tried_twice() {
     let mut rig = typed();
     rig.expect_set("");
-    rig.opened().ended(End::Clean);
+    rig.opened().ended(StreamEnd::Clean);
     rig.expect_wait();
     rig.expect_set("");
-    rig.opened().ended(End::Broken);
+    rig.opened().ended(StreamEnd::Broken);
     rig.expect_wait();
     rig.expect_list("limit=500&resourceVersion=0");
 }
 
 #[test]
-fn errors_within_a_streamed_set_are_those_of_its_opening() {
-    type Then = fn(&mut Rig);
-    let cases: [(u16, Then); 4] = [
+fn error_within_a_streamed_set_is_handled_like_an_error_on_opening() {
+    type Check = fn(&mut Rig);
+    let cases: [(u16, Check); 4] = [
         (429, |rig| {
             rig.expect_wait();
             rig.expect_set("20");
@@ -165,19 +165,19 @@ fn errors_within_a_streamed_set_are_those_of_its_opening() {
         rig.expect_wait();
         rig.expect_set("20");
         rig.opened();
-        assert_eq!(rig.error(code), Verdict::Stop { expired: code == 410 });
+        assert_eq!(rig.error(code), FrameAction::Stop { expired: code == 410 });
         then(&mut rig);
     }
 }
 
 #[test]
-fn a_consistent_relist_asks_for_the_most_recent_at_once() {
+fn consistent_relist_requests_the_most_recent_set_at_once() {
     let mut rig = typed().watching(20);
     rig.reflector.relist_consistently(rig.now);
     assert!(rig.reflector.is_urgent());
     rig.expect_set("");
     rig.opened();
-    assert_eq!(rig.set_end(50), Verdict::Complete { consistent: true });
+    assert_eq!(rig.set_end(50), FrameAction::Complete { consistent: true });
     assert!(!rig.reflector.is_urgent());
 }
 
@@ -188,5 +188,5 @@ fn a_set_from_a_known_version_or_any_cached_state_is_not_consistent() {
     rig.expect_wait();
     rig.next();
     rig.opened();
-    assert_eq!(rig.set_end(50), Verdict::Complete { consistent: false });
+    assert_eq!(rig.set_end(50), FrameAction::Complete { consistent: false });
 }

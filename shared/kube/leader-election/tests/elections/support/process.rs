@@ -51,7 +51,7 @@ impl Process {
         let clients = Clients::new(Connection::in_memory(server.transport(&link)), environment);
         let config = config(name);
         let deps = Deps {
-            api: clients.lease(config.attempt()),
+            api: clients.lease(config.request_timeout()),
             watcher: clients.watcher(Limits::NONE),
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -66,7 +66,7 @@ impl Process {
 
     /// Waits at most `seconds` until it leads, and returns the previous holder.
     #[track_caller]
-    pub(crate) fn leads(&mut self, seconds: f64) -> impl Future<Output = Takeover> {
+    pub(crate) fn wait_until_leading(&mut self, seconds: f64) -> impl Future<Output = Takeover> {
         let caller = std::panic::Location::caller();
         async move {
             let found = self.until(seconds, |signal| match signal {
@@ -80,7 +80,7 @@ impl Process {
 
     /// Waits at most `seconds` until it has lost the Lease, and returns the reason.
     #[track_caller]
-    pub(crate) fn loses(&mut self, seconds: f64) -> impl Future<Output = String> {
+    pub(crate) fn wait_until_lost(&mut self, seconds: f64) -> impl Future<Output = String> {
         let caller = std::panic::Location::caller();
         async move {
             let found = self.until(seconds, |signal| match signal {

@@ -61,7 +61,7 @@ pub(crate) enum Mode {
     /// All requests get 500.
     Broken,
     /// Requests are executed, but their responses are lost.
-    LosesAnswers,
+    LosesResponses,
     /// Writes arrive a second after they were sent.
     LateWrites,
 }
@@ -110,8 +110,8 @@ impl Server {
         Transport::new(tower::service_fn(move |request: Request<Body>| {
             let (server, link) = (server.clone(), link.clone());
             // The request is executed even if its sender was dropped meanwhile.
-            let answer = tokio::spawn(async move { server.answer(&link, request).await });
-            async move { answer.await.map_err(BoxError::from) }
+            let response = tokio::spawn(async move { server.respond_to(&link, request).await });
+            async move { response.await.map_err(BoxError::from) }
         }))
     }
 
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Stores a record as a Go manager writes it.
-    pub(crate) fn go_holds(&self, holder: &str, seconds: u32, transitions: i64, renewed: &str) {
+    pub(crate) fn store_go_record(&self, holder: &str, seconds: u32, transitions: i64, renewed: &str) {
         self.edit(|it| {
             it["spec"] = json!({
                 "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": transitions,
@@ -169,11 +169,11 @@ impl Server {
         if let Some(mut lease) = state.lease.take() {
             state.version += 1;
             lease["metadata"]["resourceVersion"] = json!(state.version.to_string());
-            state.tell("DELETED", &lease);
+            state.send_event("DELETED", &lease);
         }
     }
 
-    async fn answer(&self, link: &Link, request: Request<Body>) -> Response<Incoming> {
+    async fn respond_to(&self, link: &Link, request: Request<Body>) -> Response<Incoming> {
         tokio::time::sleep(LATENCY).await;
         let (parts, body) = request.into_parts();
         let body: Value = match body.collect().await {
@@ -188,23 +188,23 @@ impl Server {
             tokio::time::sleep(LATE).await;
         }
         let is_watch = parts.uri.query().is_some_and(|it| it.contains("watch=true"));
-        let answer = match mode {
+        let response = match mode {
             Mode::Broken => status(500, "InternalError"),
             _ if is_watch => self.lock().watch(link, parts.uri.query().unwrap_or_default()),
             _ => self.lock().serve(link, &parts.method, parts.uri.path(), body),
         };
         tokio::time::sleep(LATENCY).await;
-        if link.mode() == Mode::LosesAnswers && !is_watch {
+        if link.mode() == Mode::LosesResponses && !is_watch {
             return std::future::pending().await;
         }
-        answer
+        response
     }
 }
 
 impl State {
     fn serve(&mut self, link: &Link, method: &Method, path: &str, body: Value) -> Response<Incoming> {
         let sent_version = body["metadata"]["resourceVersion"].as_str().map(ToOwned::to_owned);
-        let (what, answer) = match (method, path.strip_prefix(PATH)) {
+        let (what, response) = match (method, path.strip_prefix(PATH)) {
             (&Method::GET, Some(_)) => ("get", self.lease.clone().ok_or((404, "NotFound"))),
             (&Method::POST, Some("")) if self.lease.is_some() => ("create", Err((409, "AlreadyExists"))),
             (&Method::POST, Some("")) => {
@@ -223,9 +223,9 @@ impl State {
             }
             _ => panic!("{method} {path} is not asked for by leader election"),
         };
-        let code = answer.as_ref().map_or_else(|it| it.0, |_| 200);
+        let code = response.as_ref().map_or_else(|it| it.0, |_| 200);
         self.log.push(Entry { at: self.clock.now() - self.start, who: link.0.0.clone(), what, code });
-        match answer {
+        match response {
             Ok(lease) => respond(200, lease.to_string()),
             Err((code, reason)) => status(code, reason),
         }
@@ -256,15 +256,15 @@ impl State {
         self.version += 1;
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.lease = Some(lease.clone());
-        self.tell(event, &lease);
+        self.send_event(event, &lease);
         lease
     }
 
     /// Sends an event to all watches. A watch whose link is not up misses the event, so it ends.
-    fn tell(&mut self, event: &str, lease: &Value) {
+    fn send_event(&mut self, event: &str, lease: &Value) {
         self.watches.retain(|(link, sender)| match link.mode() {
             Mode::Up | Mode::LateWrites => sender.unbounded_send(frame(event, lease)).is_ok(),
-            Mode::Hang | Mode::Broken | Mode::LosesAnswers => false,
+            Mode::Hang | Mode::Broken | Mode::LosesResponses => false,
         });
     }
 }

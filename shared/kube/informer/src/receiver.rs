@@ -16,7 +16,7 @@ use crate::{
 pub(crate) type Decoded<T> = Result<T, (Meta, String)>;
 
 /// What a driver writes to. Every method is called in the informer's task only.
-pub(crate) trait Feed<T>: Send + Sync + 'static {
+pub(crate) trait ObjectReceiver<T>: Send + Sync + 'static {
     /// A set that is being received.
     type Set: Send;
 
@@ -28,26 +28,26 @@ pub(crate) trait Feed<T>: Send + Sync + 'static {
     /// Applies events of the watch, in order.
     fn apply(&self, batch: Vec<(Event, Decoded<T>)>);
     /// An event could not be decoded: until the next `replace` the content must not be trusted.
-    fn distrust(&self, why: &str);
+    fn mark_untrusted(&self, why: &str);
     /// How many objects are stored, and how many of them do not decode.
-    fn held(&self) -> (usize, usize);
+    fn object_counts(&self) -> (usize, usize);
 
-    /// A handler was added, or [`Feed::next_deadline`] is due.
+    /// A handler was added, or [`ObjectReceiver::next_deadline`] is due.
     fn serve_handlers(&self, _now: Instant) {}
-    /// When [`Feed::serve_handlers`] must be called next.
+    /// When [`ObjectReceiver::serve_handlers`] must be called next.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 }
 
 /// A store and the handlers of its changes.
-pub(crate) struct Hub<T: Cached> {
+pub(crate) struct StoreWithHandlers<T: Cached> {
     pub(crate) store: Store<T>,
     handlers: Handlers<T>,
     meter: Arc<Meter>,
 }
 
-impl<T: Cached> Hub<T> {
+impl<T: Cached> StoreWithHandlers<T> {
     pub(crate) fn new(store: Store<T>, handlers: Handlers<T>, meter: Arc<Meter>) -> Self {
         Self { store, handlers, meter }
     }
@@ -79,7 +79,7 @@ impl<T: Cached> Hub<T> {
     }
 }
 
-impl<T: Cached> Feed<T> for Hub<T> {
+impl<T: Cached> ObjectReceiver<T> for StoreWithHandlers<T> {
     type Set = Slots<T>;
 
     fn begin(&self) -> Slots<T> {
@@ -109,11 +109,11 @@ impl<T: Cached> Feed<T> for Hub<T> {
         self.handlers.deliver_events(&deltas);
     }
 
-    fn distrust(&self, why: &str) {
-        self.store.distrust(why);
+    fn mark_untrusted(&self, why: &str) {
+        self.store.mark_untrusted(why);
     }
 
-    fn held(&self) -> (usize, usize) {
+    fn object_counts(&self) -> (usize, usize) {
         (self.store.len(), self.store.unreadable())
     }
 

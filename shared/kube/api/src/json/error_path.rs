@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_value_that_they_are_about() {
+    fn path_is_that_of_the_value_with_the_error() {
         let cases = [
             (r#"{"name": 3}"#, "name"),
             (r#"{"name": {"a": 1}}"#, "name"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_however_broken_is_too_much() {
+    fn truncated_text_has_a_short_path() {
         let whole = r#"{"name": "a", "containers": [{"image": "i", "ports": [1, 2]}], "labels": {"x\"": "y"}}"#;
         for end in 0..whole.len() {
             let text = &whole[..end];

@@ -9,17 +9,17 @@ use super::retry::pause;
 use crate::{ApiError, Limits};
 
 /// Longer waits are logged, at most once within this time, as in upstream.
-const LONG: Duration = Duration::from_secs(1);
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// Marks a request that takes no token: it already has one, or a new leader waits for its response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Free;
+pub(crate) struct NoRateLimit;
 
 /// The rate limiter of one client: a token bucket in FIFO order.
-pub(crate) struct Throttle {
+pub(crate) struct RateLimiter {
     name: Box<str>,
     bucket: Option<Mutex<Bucket>>,
-    told: Mutex<Option<Instant>>,
+    last_log: Mutex<Option<Instant>>,
 }
 
 /// The available tokens; negative if requests wait.
@@ -30,17 +30,17 @@ struct Bucket {
     at: Option<Instant>,
 }
 
-impl Throttle {
+impl RateLimiter {
     pub(crate) fn new(name: &str, limits: Limits) -> Self {
         let Limits { qps, burst } = limits;
         let burst = f64::from(burst.max(1));
         let bucket = (qps > 0.0).then(|| Mutex::new(Bucket { rate: qps, burst, tokens: burst, at: None }));
-        Self { name: name.into(), bucket, told: Mutex::new(None) }
+        Self { name: name.into(), bucket, last_log: Mutex::new(None) }
     }
 
     /// How long a request that starts now would wait.
-    pub(crate) fn backlog(&self, now: Instant) -> Duration {
-        self.bucket.as_ref().map_or(Duration::ZERO, |it| it.lock().backlog(now))
+    pub(crate) fn delay(&self, now: Instant) -> Duration {
+        self.bucket.as_ref().map_or(Duration::ZERO, |it| it.lock().delay(now))
     }
 
     /// Takes a token and waits until it is due. Returns the time of the wait. A long wait is logged with `what`.
@@ -55,54 +55,55 @@ impl Throttle {
         if wait.is_zero() {
             return Ok(wait);
         }
-        let returns = Returns(Some(bucket));
+        let guard = TokenGuard(Some(bucket));
         pause(wait, stop).await?;
-        returns.keep();
-        if wait > LONG && self.may_tell(clock.now()) {
+        guard.disarm();
+        if wait > LONG_WAIT && self.mark_logged(clock.now()) {
             let (method, uri) = what;
             tracing::info!(client = %self.name, ?wait, %method, %uri, "Waited before sending request due to client-side throttling");
         }
         Ok(wait)
     }
 
-    fn may_tell(&self, now: Instant) -> bool {
-        let mut told = self.told.lock();
-        let due = told.is_none_or(|it| now.saturating_duration_since(it) >= LONG);
-        if due {
-            *told = Some(now);
+    /// Records a log line now. Returns false if the last one is less than a second ago.
+    fn mark_logged(&self, now: Instant) -> bool {
+        let mut last_log = self.last_log.lock();
+        let is_due = last_log.is_none_or(|it| now.saturating_duration_since(it) >= LONG_WAIT);
+        if is_due {
+            *last_log = Some(now);
         }
-        due
+        is_due
     }
 }
 
 impl Bucket {
     /// Takes a token and returns the time until it may be used.
     fn take(&mut self, now: Instant) -> Duration {
-        let wait = self.backlog(now);
+        let wait = self.delay(now);
         self.tokens -= 1.0;
         wait
     }
 
     /// The time until the next token may be used.
-    fn backlog(&mut self, now: Instant) -> Duration {
-        let since = self.at.map_or(Duration::ZERO, |it| now.saturating_duration_since(it));
+    fn delay(&mut self, now: Instant) -> Duration {
+        let elapsed = self.at.map_or(Duration::ZERO, |it| now.saturating_duration_since(it));
         self.at = Some(now);
-        self.tokens = (self.tokens + since.as_secs_f64() * self.rate).min(self.burst);
+        self.tokens = (self.tokens + elapsed.as_secs_f64() * self.rate).min(self.burst);
         // With the smallest possible rate the wait does not fit into a `Duration`.
         Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.rate).unwrap_or(Duration::MAX)
     }
 }
 
 /// Returns the token of a request that was dropped while it waited.
-struct Returns<'a>(Option<&'a Mutex<Bucket>>);
+struct TokenGuard<'a>(Option<&'a Mutex<Bucket>>);
 
-impl Returns<'_> {
-    fn keep(mut self) {
+impl TokenGuard<'_> {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Returns<'_> {
+impl Drop for TokenGuard<'_> {
     fn drop(&mut self) {
         if let Some(bucket) = self.0 {
             bucket.lock().tokens += 1.0;
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+    async fn burst_is_sent_at_once_and_the_rest_at_the_rate() {
         let clock = Clock::system();
         let mut bucket = bucket(20.0, 3.0);
         let waits: Vec<_> = (0..6).map(|_| bucket.take(clock.now()).as_millis()).collect();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_come_back_with_time_up_to_the_burst() {
+    async fn tokens_are_refilled_up_to_the_burst() {
         let clock = Clock::system();
         let mut bucket = bucket(20.0, 3.0);
         for _ in 0..3 {
@@ -140,26 +141,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_backlog_is_what_the_next_request_waits() {
+    async fn delay_is_the_wait_of_the_next_request() {
         let clock = Clock::system();
         let mut bucket = bucket(20.0, 3.0);
         for want in [0, 0, 0, 50, 100] {
-            let seen = [bucket.backlog(clock.now()), bucket.backlog(clock.now()), bucket.take(clock.now())];
-            assert_eq!(seen.map(|it| it.as_millis()), [want; 3]);
+            let delays = [bucket.delay(clock.now()), bucket.delay(clock.now()), bucket.take(clock.now())];
+            assert_eq!(delays.map(|it| it.as_millis()), [want; 3]);
         }
-        assert_eq!(Throttle::new("none", Limits::NONE).backlog(clock.now()), Duration::ZERO);
+        assert_eq!(RateLimiter::new("none", Limits::NONE).delay(clock.now()), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_given_up_returns_its_token() {
+    async fn dropped_request_returns_its_token() {
         let clock = Clock::system();
-        let throttle = Throttle::new("test", Limits { qps: 1.0, burst: 1 });
+        let limiter = RateLimiter::new("test", Limits { qps: 1.0, burst: 1 });
         let stop = CancellationToken::new();
         let what: (&Method, &(dyn Display + Sync)) = (&Method::GET, &"/");
-        throttle.wait(&clock, &stop, what).await.unwrap();
-        let waiting = throttle.wait(&clock, &stop, what);
+        limiter.wait(&clock, &stop, what).await.unwrap();
+        let waiting = limiter.wait(&clock, &stop, what);
         assert!(tokio::time::timeout(Duration::from_millis(1), waiting).await.is_err());
-        let waited = throttle.wait(&clock, &stop, what).await.unwrap();
-        assert!(waited <= LONG, "{waited:?}");
+        let waited = limiter.wait(&clock, &stop, what).await.unwrap();
+        assert!(waited <= LONG_WAIT, "{waited:?}");
     }
 }

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// If the server cuts off a create while the term is valid, the timeout was too short: a webhook is slow, or a clock
 /// runs ahead. A retry with the same timeout would never succeed. Without a timeout the server may store a create after
 /// a successor has proved its caches. Upstream always has this risk, because it never sets the timeout.
-pub(crate) struct CreateHints {
+pub(crate) struct CreateTimeouts {
     name: Box<str>,
     clock: Clock,
     term: Term,
@@ -22,26 +22,26 @@ pub(crate) struct CreateHints {
     pauses: IntCounterVec,
 }
 
-impl CreateHints {
+impl CreateTimeouts {
     pub(crate) fn new(name: &str, clock: Clock, term: Term, metrics: &Metrics) -> Arc<Self> {
         let pauses = metrics.counters(
             "mini_kcm_create_timeout_hints_suspended_total",
-            "Times that a client stopped to send timeouts with its creates, because the server had cut one for nothing.",
+            "Times that a client stopped sending timeouts with its creates, because the server had ended one too early.",
             &["client"],
         );
         Arc::new(Self { name: name.into(), clock, term, paused_until: Mutex::new(None), pauses })
     }
 
     /// True if creates have a timeout now.
-    pub(crate) fn wanted(&self) -> bool {
+    pub(crate) fn are_sent(&self) -> bool {
         self.paused_until.lock().is_none_or(|it| self.clock.now() >= it)
     }
 
     /// Checks the error of a create that had a timeout.
-    pub(crate) fn failed(&self, err: &ApiError) {
-        let cut = err.status().is_some_and(|it| it.code == 504 && it.reason == "Timeout");
-        if cut && self.term.server_timeout().is_some() && self.term.is_valid() {
-            tracing::warn!(client = %self.name, %err, "The server cut a create short: no timeouts for a minute");
+    pub(crate) fn on_create_failed(&self, err: &ApiError) {
+        let timed_out = err.status().is_some_and(|it| it.code == 504 && it.reason == "Timeout");
+        if timed_out && self.term.server_timeout().is_some() && self.term.is_valid() {
+            tracing::warn!(client = %self.name, %err, "The server ended a create too early: sending creates without timeouts for a minute");
             *self.paused_until.lock() = Some(self.clock.now() + PAUSE);
             self.pauses.with_label_values(&[&*self.name]).inc();
         }

@@ -2,18 +2,18 @@ use clock::Timestamp;
 use fastrand::Rng;
 
 /// Names Events as upstream does: `<object name>.<hex of unix nanoseconds>`, or a random name if that is not valid.
-pub(crate) struct Names {
+pub(crate) struct NameGenerator {
     rng: Rng,
     /// The last number used, so that two Events of one object at the same instant have different names.
     last: i128,
 }
 
-impl Names {
+impl NameGenerator {
     pub(crate) fn new(rng: Rng) -> Self {
         Self { rng, last: i128::MIN }
     }
 
-    pub(crate) fn name(&mut self, object: &str, now: Timestamp) -> String {
+    pub(crate) fn next_name(&mut self, object: &str, now: Timestamp) -> String {
         self.last = now.as_nanosecond().max(self.last.saturating_add(1));
         let name = format!("{object}.{:x}", self.last);
         if is_subdomain(&name) { name } else { self.random() }
@@ -42,9 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_the_object_and_the_time_or_random_where_that_is_not_valid() {
+    fn name_has_the_object_and_the_time_or_is_random_if_that_is_not_valid() {
         let now = Timestamp::from_nanosecond(0x17a0_0000_0000_0001).unwrap();
-        let name = |object: &str| Names::new(Rng::with_seed(1)).name(object, now);
+        let name = |object: &str| NameGenerator::new(Rng::with_seed(1)).next_name(object, now);
         assert_eq!(name("node-1.example"), "node-1.example.17a0000000000001");
         for odd in ["", "system:node", "Upper", "-a", "a-", "a..b", &"a".repeat(250)] {
             let name = name(odd);
@@ -56,9 +56,9 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_instant_differ() {
-        let mut names = Names::new(Rng::with_seed(1));
+    fn two_names_at_one_instant_differ() {
+        let mut names = NameGenerator::new(Rng::with_seed(1));
         let now = Timestamp::from_nanosecond(0x10).unwrap();
-        assert_eq!([names.name("a", now), names.name("a", now)], ["a.10", "a.11"]);
+        assert_eq!([names.next_name("a", now), names.next_name("a", now)], ["a.10", "a.11"]);
     }
 }

@@ -11,24 +11,24 @@ use parking_lot::Mutex;
 use crate::{ApiError, Written};
 
 /// After this time a write is in every cache whose server responds, because a frozen watch is replaced within 90 s. If
-/// no watch gets a response, a cache may be older than this memory. A caller of [`Ledger::written`] must exclude such
-/// caches (`informer::Watched::unanswered`).
-const REMEMBERED: Duration = Duration::from_secs(100);
+/// no watch gets a response, a cache may be older than this memory. A caller of [`RecentWrites::writes`] must exclude
+/// such caches (`informer::Watched::unanswered`).
+const RETENTION: Duration = Duration::from_secs(100);
 /// The maximum number of deletions of one type that are kept individually.
-const MOST_DELETIONS: usize = 10_000;
+const MAX_DELETIONS: usize = 10_000;
 
 /// The recent writes of this manager, by type. A leader that stops waits until its own caches contain them, so that it
 /// can report to its successor up to which version to read.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct RecentWrites(Arc<Inner>);
 
 struct Inner {
     clock: Clock,
-    types: Mutex<BTreeMap<Resource, Type>>,
+    types: Mutex<BTreeMap<Resource, TypeWrites>>,
 }
 
 #[derive(Default)]
-struct Type {
+struct TypeWrites {
     newest: Option<Version>,
     deleted: VecDeque<(Instant, ObjectKey)>,
     /// When a write with an unknown result was last sent.
@@ -46,15 +46,15 @@ pub struct Writes {
     pub untracked: bool,
 }
 
-impl Ledger {
-    /// An empty ledger.
+impl RecentWrites {
+    /// No writes.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self(Arc::new(Inner { clock, types: Mutex::default() }))
     }
 
     /// Records the resourceVersion that a write returned.
-    pub fn wrote(&self, resource: &Resource, version: &Version) {
+    pub fn record_write(&self, resource: &Resource, version: &Version) {
         let mut types = self.0.types.lock();
         let newest = &mut types.entry(resource.clone()).or_default().newest;
         if newest.as_ref().is_none_or(|it| it.is_older_than(version)) {
@@ -63,12 +63,12 @@ impl Ledger {
     }
 
     /// Records that a DELETE of one object was sent. Its response contains no resourceVersion.
-    pub fn deleted(&self, resource: &Resource, key: ObjectKey) {
+    pub fn record_deletion(&self, resource: &Resource, key: ObjectKey) {
         let now = self.0.clock.now();
         let mut types = self.0.types.lock();
         let it = types.entry(resource.clone()).or_default();
-        it.forget(now);
-        if it.deleted.len() == MOST_DELETIONS {
+        it.remove_old(now);
+        if it.deleted.len() == MAX_DELETIONS {
             it.deleted.pop_front();
             it.untracked = Some(now);
         }
@@ -76,25 +76,25 @@ impl Ledger {
     }
 
     /// Records a write with an unknown result: a collection was deleted, or a response was lost.
-    pub fn lost_sight(&self, resource: &Resource) {
+    pub fn record_unknown_outcome(&self, resource: &Resource) {
         let now = self.0.clock.now();
         self.0.types.lock().entry(resource.clone()).or_default().untracked = Some(now);
     }
 
     /// Records that a write is sent whose response will contain the stored object. Without a response its result is
     /// unknown.
-    pub(crate) fn sending(&self, resource: &Resource) -> Sending<'_> {
-        Sending { ledger: self, resource: Some(resource.clone()) }
+    pub(crate) fn begin_write(&self, resource: &Resource) -> WriteInFlight<'_> {
+        WriteInFlight { recent_writes: self, resource: Some(resource.clone()) }
     }
 
     /// All types with writes, and what the caches must contain. Writes older than 100 s count as contained in them,
     /// which is true only if the server responds to our watches.
     #[must_use]
-    pub fn written(&self) -> Vec<(Resource, Writes)> {
+    pub fn writes(&self) -> Vec<(Resource, Writes)> {
         let now = self.0.clock.now();
         let mut types = self.0.types.lock();
         let written = types.iter_mut().map(|(resource, it)| {
-            it.forget(now);
+            it.remove_old(now);
             let writes = Writes {
                 newest: it.newest.clone(),
                 deleted: it.deleted.iter().map(|(_, key)| key.clone()).collect(),
@@ -107,35 +107,35 @@ impl Ledger {
 }
 
 /// A write in flight. If the caller drops it, the server may store it all the same.
-pub(crate) struct Sending<'a> {
-    ledger: &'a Ledger,
+pub(crate) struct WriteInFlight<'a> {
+    recent_writes: &'a RecentWrites,
     /// `None` when the outcome is known.
     resource: Option<Resource>,
 }
 
-impl Sending<'_> {
+impl WriteInFlight<'_> {
     /// Records the outcome.
-    pub(crate) fn ended(mut self, outcome: &Result<Written, ApiError>) {
+    pub(crate) fn record_outcome(mut self, outcome: &Result<Written, ApiError>) {
         let Some(resource) = self.resource.take() else { return };
         match outcome {
-            Ok(written) => self.ledger.wrote(&resource, &written.version),
-            Err(ApiError::Unknown { .. }) => self.ledger.lost_sight(&resource),
+            Ok(written) => self.recent_writes.record_write(&resource, &written.version),
+            Err(ApiError::Unknown { .. }) => self.recent_writes.record_unknown_outcome(&resource),
             Err(_) => {}
         }
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for WriteInFlight<'_> {
     fn drop(&mut self) {
         if let Some(resource) = &self.resource {
-            self.ledger.lost_sight(resource);
+            self.recent_writes.record_unknown_outcome(resource);
         }
     }
 }
 
-impl Type {
-    fn forget(&mut self, now: Instant) {
-        let old = |at: Instant| now.saturating_duration_since(at) > REMEMBERED;
+impl TypeWrites {
+    fn remove_old(&mut self, now: Instant) {
+        let old = |at: Instant| now.saturating_duration_since(at) > RETENTION;
         while self.deleted.front().is_some_and(|(at, _)| old(*at)) {
             self.deleted.pop_front();
         }
@@ -150,45 +150,45 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_ledger_knows_the_newest_write_and_recent_deletions() {
-        let ledger = Ledger::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+    async fn newest_write_and_recent_deletions_are_kept() {
+        let recent_writes = RecentWrites::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
         for version in [9, 10, 7] {
-            ledger.wrote(&pods, &Version::from(version));
+            recent_writes.record_write(&pods, &Version::from(version));
         }
-        ledger.deleted(&pods, ObjectKey::new("a", "b"));
-        ledger.lost_sight(&pods);
+        recent_writes.record_deletion(&pods, ObjectKey::new("a", "b"));
+        recent_writes.record_unknown_outcome(&pods);
         let all = Writes { newest: Some(Version::from(10)), deleted: vec![ObjectKey::new("a", "b")], untracked: true };
-        assert_eq!(ledger.written(), [(pods.clone(), all)]);
-        tokio::time::advance(REMEMBERED + Duration::from_secs(1)).await;
+        assert_eq!(recent_writes.writes(), [(pods.clone(), all)]);
+        tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let rest = Writes { newest: Some(Version::from(10)), ..Writes::default() };
-        assert_eq!(ledger.written(), [(pods, rest)]);
+        assert_eq!(recent_writes.writes(), [(pods, rest)]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_leaves_the_trace_that_its_end_tells() {
+    async fn each_outcome_of_a_write_is_recorded() {
         let seven =
             || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7), creation: None });
         let term_over = || Err(ApiError::NotSent(crate::NotSent::TermOver));
         let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
-        let known = Writes { newest: Some(Version::from(7)), ..Writes::default() };
-        let lost = Writes { untracked: true, ..Writes::default() };
+        let stored = Writes { newest: Some(Version::from(7)), ..Writes::default() };
+        let unknown = Writes { untracked: true, ..Writes::default() };
         for (name, outcome, want) in [
-            ("stored", Some(seven()), Some(known)),
-            ("no answer", Some(Err(ApiError::unknown("reset"))), Some(lost.clone())),
-            ("held back", Some(term_over()), None),
-            ("come later", Some(Err(busy())), None),
-            ("its caller left", None, Some(lost)),
+            ("stored", Some(seven()), Some(stored)),
+            ("no response", Some(Err(ApiError::unknown("reset"))), Some(unknown.clone())),
+            ("stopped by the fence", Some(term_over()), None),
+            ("server busy", Some(Err(busy())), None),
+            ("dropped by its caller", None, Some(unknown)),
         ] {
-            let ledger = Ledger::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+            let recent_writes = RecentWrites::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
             let pods = Resource::namespaced("", "v1", "pods", "Pod");
-            let sending = ledger.sending(&pods);
+            let write = recent_writes.begin_write(&pods);
             match outcome {
-                Some(outcome) => sending.ended(&outcome),
-                None => drop(sending),
+                Some(outcome) => write.record_outcome(&outcome),
+                None => drop(write),
             }
             let want: Vec<_> = want.map(|it| (pods, it)).into_iter().collect();
-            assert_eq!(ledger.written(), want, "{name}");
+            assert_eq!(recent_writes.writes(), want, "{name}");
         }
     }
 }
