@@ -149,7 +149,7 @@ async fn service(seed: u64, scope: &Scope) -> Router {
         clock: clock.clone(),
         started: clock.wall(),
     };
-    serving::gate(&options, &deps).await.unwrap().protect(router(sources))
+    serving::auth_layer(&options, &deps).await.unwrap().protect(router(sources))
 }
 
 fn noise(rng: &mut Rng, most: usize) -> Vec<u8> {
@@ -211,7 +211,7 @@ async fn health_answers_that_are_left_unread_keep_no_probe_out() {
     for answer in unread {
         assert_eq!(answer.status(), 200);
         let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        assert!(text.len() <= serving::SMALL_ANSWER && text.ends_with(b"\nhealthz check passed\n"), "{}", text.len());
+        assert!(text.len() <= serving::SMALL_RESPONSE && text.ends_with(b"\nhealthz check passed\n"), "{}", text.len());
     }
 }
 

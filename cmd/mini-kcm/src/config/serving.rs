@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use serving::{
-    AuthenticationOptions, AuthorizationOptions, CertificateSource, Listen, OpenPaths, Options, Policy, ProxyHeaders,
+    AuthenticationOptions, AuthorizationOptions, CertificateSource, ListenOptions, OpenPaths, Options, Policy, ProxyHeaders,
     SniPair,
 };
 
@@ -24,7 +24,7 @@ pub struct Serving {
 /// Reads the flags; `None` when no port is served. Warnings for the operator are added to `warnings`.
 pub(super) fn read(flags: &mut Typed, warnings: &mut Vec<String>) -> Option<Serving> {
     let port = flags.port("secure-port");
-    let listen = Listen { address: flags.address("bind-address"), port, share_port: flags.bool("permit-port-sharing") };
+    let listen = ListenOptions { address: flags.address("bind-address"), port, share_port: flags.bool("permit-port-sharing") };
     let options = Options {
         listen,
         certificate: certificate(flags),
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn defaults_are_upstreams() {
         let Serving { options, authentication_kubeconfig, .. } = read(&[]).unwrap().0.unwrap();
-        assert_eq!(options.listen, Listen { address: [0, 0, 0, 0].into(), port: 10257, share_port: false });
+        assert_eq!(options.listen, ListenOptions { address: [0, 0, 0, 0].into(), port: 10257, share_port: false });
         assert_eq!(options.certificate, CertificateSource::Memory);
         assert!(options.http2 && authentication_kubeconfig.is_none());
         assert_eq!(options.authentication.token_ttl.as_secs(), 10);

@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use serving::{SMALL_ANSWER, shortened};
+use serving::{SMALL_RESPONSE, shortened};
 
 use super::Query;
 
@@ -41,7 +41,7 @@ impl Report {
 /// Truncates `text` so that it fits with `end` into a small answer, which occupies no request slot while it is
 /// sent.
 fn small(mut text: String, end: &str) -> String {
-    text.truncate(text.floor_char_boundary(SMALL_ANSWER.saturating_sub(end.len())));
+    text.truncate(text.floor_char_boundary(SMALL_RESPONSE.saturating_sub(end.len())));
     text + end
 }
 
@@ -56,7 +56,7 @@ struct Line {
 fn fitting(mut lines: Vec<Line>, end: &str) -> String {
     let size = |lines: &[Line], rest: &str| lines.iter().map(|it| it.text.len()).sum::<usize>() + rest.len();
     let (all, mut rest) = (lines.len(), end.to_owned());
-    while size(&lines, &rest) > SMALL_ANSWER
+    while size(&lines, &rest) > SMALL_RESPONSE
         && let Some(last) = lines.iter().rposition(|it| it.passes)
     {
         lines.remove(last);
@@ -155,11 +155,11 @@ mod tests {
         let many =
             || (0..200).map(|it| Check::new(&format!("informer-sync/kind-{it}"), Err("x".repeat(9_000)))).collect();
         let text = report("readyz", many(), &Query::parse(&format!("exclude={}", "x".repeat(9_000))), |_| {}).text;
-        assert!(text.len() <= serving::SMALL_ANSWER, "{}", text.len());
+        assert!(text.len() <= serving::SMALL_RESPONSE, "{}", text.len());
         assert!(text.starts_with("[-]informer-sync/kind-0 failed"), "{text}");
         assert!(text.contains("no matches for \"xxx") && text.ends_with("x…\nreadyz check failed\n"), "{text}");
         let one = Report::of(Check::new("a", Err("é".repeat(9_000)))).text;
-        assert!(one.len() <= serving::SMALL_ANSWER && one.starts_with("internal server error: é"), "{one}");
+        assert!(one.len() <= serving::SMALL_RESPONSE && one.starts_with("internal server error: é"), "{one}");
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
             (0..200).map(|it| Check::new(&format!("informer-sync/kind-{it}"), Ok(()))).collect();
         checks.insert(150, Check::new("informer-sync/widgets", Err("not synced".to_owned())));
         let text = report("readyz", checks, &Query::default(), |_| {}).text;
-        assert!(text.len() <= serving::SMALL_ANSWER, "{}", text.len());
+        assert!(text.len() <= serving::SMALL_RESPONSE, "{}", text.len());
         assert!(text.starts_with("[+]informer-sync/kind-0 ok\n"), "{text}");
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
         let passed = text.lines().filter(|it| it.starts_with("[+]")).count();

@@ -130,7 +130,7 @@ fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
         "subjectaccessreviews",
         "the serving port for its clients' rights",
     ));
-    if serving.options.authentication.looks_up() {
+    if serving.options.authentication.needs_lookup() {
         wanted.insert(Wanted {
             namespace: KUBE_SYSTEM.to_owned(),
             name: "extension-apiserver-authentication".to_owned(),

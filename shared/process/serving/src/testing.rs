@@ -84,32 +84,32 @@ impl Authority {
 }
 
 /// A response with a JSON body.
-pub(crate) fn answer(code: u16, body: &Value) -> Response<client::Incoming> {
+pub(crate) fn response(code: u16, body: &Value) -> Response<client::Incoming> {
     let body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// An API server whose response is the result of `say` for the path and the body.
-pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
-    let say = Arc::new(say);
-    asking(Transport::new(tower::service_fn(move |request: Request<Body>| {
-        let say = say.clone();
+/// An API server whose response is the result of `respond` for the path and the body.
+pub(crate) fn api(respond: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
+    let respond = Arc::new(respond);
+    api_of(Transport::new(tower::service_fn(move |request: Request<Body>| {
+        let respond = respond.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            Ok(say(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
+            Ok(respond(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
         }
     })))
 }
 
 /// An API server that never responds.
 pub(crate) fn silent() -> Api {
-    asking(Transport::new(tower::service_fn(|_: Request<Body>| {
+    api_of(Transport::new(tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<client::Incoming>, client::BoxError>>()
     })))
 }
 
-fn asking(server: Transport) -> Api {
+fn api_of(server: Transport) -> Api {
     let clock = Clock::system();
     let environment = Environment {
         clock: clock.clone(),
@@ -135,24 +135,24 @@ pub(crate) fn authentication() -> AuthenticationOptions {
 }
 
 /// The body of a response, as text.
-pub(crate) async fn text(answer: AxumResponse) -> String {
-    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+pub(crate) async fn text(response: AxumResponse) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 /// A client that accepts any server certificate, with or without a client certificate.
-pub(crate) fn trusting(
+pub(crate) fn client_config(
     versions: &[&'static SupportedProtocolVersion],
-    shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
 ) -> ClientConfig {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(::testing::tls::anyone());
-    let Some((certificate, key)) = shown else { return builder.with_no_client_auth() };
+    let Some((certificate, key)) = certificate else { return builder.with_no_client_auth() };
     // The key need not belong to the certificate: a test uses a stolen certificate without its key.
     let key = default_provider().key_provider.load_private_key(key).unwrap();
-    let shown: Arc<dyn ResolvesClientCert> =
+    let certificate: Arc<dyn ResolvesClientCert> =
         Arc::new(SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key)));
-    builder.with_client_cert_resolver(shown)
+    builder.with_client_cert_resolver(certificate)
 }

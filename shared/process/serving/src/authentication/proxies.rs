@@ -5,7 +5,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use super::{User, certificates::common_name};
-use crate::trust::{Proxies, ProxyHeaders};
+use crate::authorities::{Proxies, ProxyHeaders};
 
 /// The user in the headers of a front proxy; `None` if there is none.
 ///
@@ -52,7 +52,7 @@ fn extra(prefixes: &[String], headers: &HeaderMap) -> BTreeMap<String, Vec<Strin
             // Header names are in lower case here.
             let Some(key) = name.as_str().strip_prefix(&prefix) else { continue };
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            extra.entry(crate::paths::decoded(key)).or_default().push(value);
+            extra.entry(crate::paths::percent_decoded(key)).or_default().push(value);
         }
     }
     extra
