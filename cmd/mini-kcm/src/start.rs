@@ -129,7 +129,7 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     let election = config.election.as_ref();
     let write_timeout =
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
-    let metrics = Metrics::with(config.observing.choices.clone());
+    let metrics = Metrics::with(config.observing.filter.clone());
     metrics.register(Box::new(metrics::process::Process::this()));
     let options = PoolOptions {
         spawner: scope.spawner(),
@@ -159,12 +159,12 @@ fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     );
     let dropped = metrics.counters(
         "mini_kcm_log_lines_dropped_total",
-        "Log lines that were dropped, as nobody took them in time.",
+        "Log lines that were dropped, because the reader of the log was too slow.",
         &[],
     );
     let (tasks, dropped) = (tasks.with_label_values::<&str>(&[]), dropped.with_label_values::<&str>(&[]));
     metrics.before_encode(move || {
-        tasks.set(i64::try_from(spawner.alive()).unwrap_or(i64::MAX));
+        tasks.set(i64::try_from(spawner.task_count()).unwrap_or(i64::MAX));
         dropped.inc_by(log.newly_dropped());
     });
 }

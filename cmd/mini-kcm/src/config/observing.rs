@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use metrics::Choices;
+use metrics::MetricsFilter;
 use serde_json::Value;
 
 use super::configuration::configuration;
@@ -22,7 +22,7 @@ pub struct Options {
     /// `--profiling`
     pub profiling: bool,
     /// The selection of metrics and label values.
-    pub choices: Choices,
+    pub filter: MetricsFilter,
 }
 
 /// Reads the flags of metrics and `/debug`.
@@ -40,32 +40,32 @@ pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
         configuration: configuration(flags, controllers),
         flags: shown(flags),
         profiling: flags.bool("profiling"),
-        choices: choices(flags),
+        filter: filter(flags),
     }
 }
 
-fn choices(flags: &mut Typed) -> Choices {
-    let mut choices = Choices::default();
+fn filter(flags: &mut Typed) -> MetricsFilter {
+    let mut filter = MetricsFilter::default();
     let mut errors = Vec::new();
     for name in flags.list("disabled-metrics") {
-        let result = choices.disable(&name);
+        let result = filter.disable(&name);
         errors.extend(result.err().map(|it| format!("--disabled-metrics: Invalid value: {name:?}: {it}")));
     }
     // The flag overrides the manifest, so the flag is read last.
     if let Some(path) = flags.path("allow-metric-labels-manifest") {
-        let result = manifest(&path).and_then(|it| allow(&mut choices, it));
+        let result = manifest(&path).and_then(|it| allow(&mut filter, it));
         let shown = path.display();
         errors
             .extend(result.err().map(|it| format!("--allow-metric-labels-manifest: Invalid value: \"{shown}\": {it}")));
     }
-    let result = allow(&mut choices, flags.pairs("allow-metric-labels"));
+    let result = allow(&mut filter, flags.pairs("allow-metric-labels"));
     errors.extend(result.err().map(|it| format!("--allow-metric-labels: Invalid value: {it}")));
     errors.into_iter().for_each(|it| flags.error(it));
-    choices
+    filter
 }
 
-fn allow(choices: &mut Choices, pairs: BTreeMap<String, String>) -> Result<(), String> {
-    pairs.iter().try_for_each(|(key, values)| choices.allow(key, values))
+fn allow(filter: &mut MetricsFilter, pairs: BTreeMap<String, String>) -> Result<(), String> {
+    pairs.iter().try_for_each(|(key, values)| filter.allow(key, values))
 }
 
 /// Reads the pairs of `allowListMapping` from a file.
@@ -180,12 +180,12 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let manifest = format!("--allow-metric-labels-manifest={}", path.display());
         let options = options(&["--disabled-metrics=a,b", &manifest, "--allow-metric-labels=m,code=404"]).unwrap();
-        let mut want = Choices::default();
+        let mut want = MetricsFilter::default();
         want.disable("a").unwrap();
         want.disable("b").unwrap();
         want.allow("m,code", "404").unwrap();
         want.allow("m,verb", "GET,PUT").unwrap();
-        assert_eq!(options.choices, want);
+        assert_eq!(options.filter, want);
     }
 
     #[test]

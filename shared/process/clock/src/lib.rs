@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_instants_survive_milliseconds_and_never_underflow() {
+    fn boot_instants_convert_to_milliseconds_and_never_underflow() {
         let at = BootInstant::from_millis(1_500);
         assert_eq!(at.as_millis(), 1_500);
         assert_eq!((at - Duration::from_secs(9)).as_millis(), 0);
