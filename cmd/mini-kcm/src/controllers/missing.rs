@@ -1,11 +1,11 @@
 //! What a cluster lacks without a controller, in words for operators who do not know the controller's name.
 
 /// Completes the sentence "the cluster gets no …".
-pub(super) fn without(name: &str) -> Option<&'static str> {
-    LACKS.iter().find(|it| it.0 == name).map(|it| it.1)
+pub(super) fn missing_without(name: &str) -> Option<&'static str> {
+    MISSING.iter().find(|it| it.0 == name).map(|it| it.1)
 }
 
-const LACKS: &[(&str, &str)] = &[
+const MISSING: &[(&str, &str)] = &[
     ("serviceaccount-token-controller", "tokens in Secrets of service accounts"),
     ("endpoints-controller", "Endpoints of Services"),
     ("endpointslice-controller", "EndpointSlices, so traffic to Services goes nowhere"),
@@ -58,13 +58,13 @@ mod tests {
     use crate::controllers::{ByDefault, KNOWN};
 
     #[test]
-    fn every_controller_that_is_not_here_has_its_words() {
+    fn every_absent_controller_has_a_text() {
         let absent = KNOWN.iter().filter(|it| it.start.is_none() && it.default != ByDefault::Removed);
         let names: Vec<&str> = absent.map(|it| it.name).collect();
-        let mut told: Vec<&str> = LACKS.iter().map(|it| it.0).collect();
-        told.sort_unstable();
+        let mut shown: Vec<&str> = MISSING.iter().map(|it| it.0).collect();
+        shown.sort_unstable();
         let mut want = names.clone();
         want.sort_unstable();
-        assert_eq!(told, want);
+        assert_eq!(shown, want);
     }
 }

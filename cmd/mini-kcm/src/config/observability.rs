@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::configuration::configuration;
 use crate::{
     controllers::Selection,
-    flags::{self, Kind, Typed, show_duration},
+    flags::{self, Kind, FlagValues, show_duration},
     version,
 };
 
@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 /// Reads the flags of metrics and `/debug`.
-pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
+pub fn read(flags: &mut FlagValues, controllers: &Selection) -> Options {
     let hidden = flags.text("show-hidden-metrics-for-version");
     let previous = format!("1.{}", version::MINOR - 1);
     if !hidden.is_empty() && hidden != previous {
@@ -34,7 +34,7 @@ pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
             "--show-hidden-metrics-for-version: Invalid value: {hidden:?}: must be omitted or have the value \
              '{previous}'; only the previous minor version is allowed"
         );
-        flags.error(error);
+        flags.add_error(error);
     }
     Options {
         configuration: configuration(flags, controllers),
@@ -44,7 +44,7 @@ pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
     }
 }
 
-fn filter(flags: &mut Typed) -> MetricsFilter {
+fn filter(flags: &mut FlagValues) -> MetricsFilter {
     let mut filter = MetricsFilter::default();
     let mut errors = Vec::new();
     for name in flags.list("disabled-metrics") {
@@ -60,7 +60,7 @@ fn filter(flags: &mut Typed) -> MetricsFilter {
     }
     let result = allow(&mut filter, flags.pairs("allow-metric-labels"));
     errors.extend(result.err().map(|it| format!("--allow-metric-labels: Invalid value: {it}")));
-    errors.into_iter().for_each(|it| flags.error(it));
+    errors.into_iter().for_each(|it| flags.add_error(it));
     filter
 }
 
@@ -90,11 +90,11 @@ fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// The flags with their values as Go prints them.
-fn shown(flags: &Typed) -> BTreeMap<String, String> {
+fn shown(flags: &FlagValues) -> BTreeMap<String, String> {
     flags::flags().map(|flag| (flag.name.to_owned(), hidden(flag.name, show(flags, flag)))).collect()
 }
 
-fn show(flags: &Typed, flag: &flags::Flag) -> String {
+fn show(flags: &FlagValues, flag: &flags::Flag) -> String {
     let name = flag.name;
     match flag.kind {
         Kind::Bool => flags.bool(name).to_string(),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_046_choices_come_from_flags_and_manifest_and_the_flag_goes_before() {
+    fn acceptance_shell_046_metrics_filter_comes_from_flags_and_manifest_and_the_flag_wins() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest.yaml");
         let text = "allowListMapping:\n  \"m,code\": \"200\"\n  \"m,verb\": \"GET,PUT\"\n";
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_flag() {
+    fn invalid_values_are_errors_with_their_flag() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest.yaml");
         std::fs::write(&path, "allowed: [a]").unwrap();
