@@ -151,14 +151,14 @@ impl HealthChecks {
         });
         let mut checks: Vec<Check> = election.chain(controllers).collect();
         if probe == Probe::Readyz {
-            checks.extend(informers.iter().flat_map(Informers::all).map(|it| synced(&*it)));
+            checks.extend(informers.iter().flat_map(Informers::all).map(|it| sync_check(&*it)));
         }
         checks
     }
 }
 
 /// Passes when the informer has synced. The note contains the age of its last sign of life.
-fn synced(watched: &dyn informer::Watched) -> Check {
+fn sync_check(watched: &dyn informer::Watched) -> Check {
     let name = format!("informer-sync/{}", watched.resource());
     let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));
     let note = watched

@@ -149,12 +149,12 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     Ok(Deps { connection, review_connections, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
 }
 
-/// Registers the process metrics, which exist once per process. The task count covers the scope of `spawner`; the
-/// serving port has its own runtime and is not counted.
+/// Registers the process metrics, which exist once per process. The task count covers the scope of `spawner` on all
+/// runtimes, also on that of the serving port.
 fn register_process_metrics(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     let tasks = metrics.gauges(
         "go_goroutines",
-        "Number of tasks that currently exist, under the name that dashboards ask for.",
+        "Number of tasks that currently exist, under the name that dashboards use.",
         &[],
     );
     let dropped = metrics.counters(

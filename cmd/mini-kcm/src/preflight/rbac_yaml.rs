@@ -34,8 +34,8 @@ pub(super) fn yaml(missing: &[Permission], users: &BTreeMap<Requester, String>) 
             Requester::Manager => "mini-kcm:missing".to_owned(),
             other => format!("mini-kcm:missing:{}", other.name()),
         };
-        role(&mut text, &name, namespace, &rules);
-        binding(&mut text, &name, namespace, &subject(requester, users));
+        add_role(&mut text, &name, namespace, &rules);
+        add_binding(&mut text, &name, namespace, &subject(requester, users));
     }
     text
 }
@@ -47,7 +47,7 @@ impl<'a> RuleTarget<'a> {
     }
 }
 
-fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
+fn add_head(text: &mut String, kind: &str, name: &str, namespace: &str) {
     let kind = if namespace.is_empty() { format!("Cluster{kind}") } else { kind.to_owned() };
     // Writing into a string cannot fail.
     let _ = writeln!(text, "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name:?}");
@@ -56,8 +56,8 @@ fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
     }
 }
 
-fn role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
-    head(text, "Role", name, namespace);
+fn add_role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
+    add_head(text, "Role", name, namespace);
     text.push_str("rules:\n");
     for (target, verbs) in rules {
         let _ = match target {
@@ -76,8 +76,8 @@ fn role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
     }
 }
 
-fn binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
-    head(text, "RoleBinding", name, namespace);
+fn add_binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
+    add_head(text, "RoleBinding", name, namespace);
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     let _ = writeln!(
         text,

@@ -78,12 +78,12 @@ pub(crate) struct Authorization {
 /// Sends SubjectAccessReviews to the API server and caches the decisions.
 pub(crate) struct AccessReviews {
     pub(crate) review_client: Arc<ReviewClient>,
-    pub(crate) decision_cache: Arc<DecisionCache<ReviewResult>>,
+    pub(crate) decision_cache: Arc<DecisionCache<DecisionResult>>,
     pub(crate) allowed_ttl: Duration,
     pub(crate) refused_ttl: Duration,
 }
 
-type ReviewResult = Result<Decision, Arc<str>>;
+type DecisionResult = Result<Decision, Arc<str>>;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -162,7 +162,7 @@ impl AccessReviews {
     }
 }
 
-async fn review(review_client: Arc<ReviewClient>, spec: String, ttls: (Duration, Duration)) -> Cacheable<ReviewResult> {
+async fn review(review_client: Arc<ReviewClient>, spec: String, ttls: (Duration, Duration)) -> Cacheable<DecisionResult> {
     let (allowed_ttl, refused_ttl) = ttls;
     let spec = match serde_json::value::RawValue::from_string(spec) {
         Ok(spec) => spec,

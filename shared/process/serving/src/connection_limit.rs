@@ -45,13 +45,13 @@ struct OpenConnection {
     peer: IpAddr,
     accepted_at: Instant,
     /// The requests in flight, by number.
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, RequestTimes>,
     /// When the connection was accepted, or a request last began or ended.
     last_activity: Instant,
     close: CancellationToken,
 }
 
-struct Request {
+struct RequestTimes {
     begun_at: Instant,
     /// When the response was ready. From then on only the client causes delay.
     answered_at: Option<Instant>,
@@ -166,7 +166,7 @@ impl ConnectionSlot {
         let id = table.allocate_id();
         if let Some(connection) = table.connections.get_mut(&self.id) {
             connection.last_activity = now;
-            connection.requests.insert(id, Request { begun_at: now, answered_at: None });
+            connection.requests.insert(id, RequestTimes { begun_at: now, answered_at: None });
         }
         ActiveRequest { limit: self.limit.clone(), connection: self.id, id }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Signed {
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-fn named(name: &str, groups: &[&str]) -> CertificateParams {
+fn certificate_params(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -47,7 +47,7 @@ fn named(name: &str, groups: &[&str]) -> CertificateParams {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        let mut params = named(name, &[]);
+        let mut params = certificate_params(name, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -61,17 +61,17 @@ impl Authority {
 
     /// A client certificate. It has at most one group, because the generator keeps one value of each type.
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Signed {
-        self.sign(named(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign(certificate_params(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     pub(crate) fn client_with_uid(&self, name: &str, uid: &str) -> Signed {
-        let mut params = named(name, &[]);
+        let mut params = certificate_params(name, &[]);
         params.distinguished_name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), uid);
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     pub(crate) fn server(&self, name: &str) -> Signed {
-        self.sign(named(name, &[]), ExtendedKeyUsagePurpose::ServerAuth)
+        self.sign(certificate_params(name, &[]), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Signed {

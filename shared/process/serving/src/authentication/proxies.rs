@@ -28,10 +28,10 @@ pub(super) fn user(
             return Err(format!("front proxy: common name {name:?} is not in the allowed list"));
         }
     }
-    Ok(named(names, headers))
+    Ok(user_from_headers(names, headers))
 }
 
-fn named(names: &ProxyHeaders, headers: &HeaderMap) -> Option<User> {
+fn user_from_headers(names: &ProxyHeaders, headers: &HeaderMap) -> Option<User> {
     let first = |names: &[String]| names.iter().flat_map(|it| values(headers, it)).next();
     let name = first(&names.username)?;
     let groups = names.group.iter().flat_map(|it| values(headers, it)).collect();

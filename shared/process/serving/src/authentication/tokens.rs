@@ -25,7 +25,7 @@ const MAX_CACHED: usize = 1024;
 /// Sends TokenReviews to the API server and caches the results.
 pub(crate) struct TokenReviews {
     review_client: Arc<ReviewClient>,
-    decision_cache: Arc<DecisionCache<ReviewResult>>,
+    decision_cache: Arc<DecisionCache<UserResult>>,
     ttl: Duration,
     clock: Clock,
     auth_metrics: Arc<AuthMetrics>,
@@ -34,7 +34,7 @@ pub(crate) struct TokenReviews {
 }
 
 /// The user, `None` if the token is invalid, or the reason why the review failed.
-type ReviewResult = Result<Option<User>, Arc<str>>;
+type UserResult = Result<Option<User>, Arc<str>>;
 
 #[derive(Deserialize)]
 struct TokenReview {
@@ -87,7 +87,7 @@ impl TokenReviews {
         }
     }
 
-    async fn review(&self, token: &str) -> ReviewResult {
+    async fn review(&self, token: &str) -> UserResult {
         let begun = self.clock.now();
         let mut key: Key = [0; 32];
         key.copy_from_slice(hmac::sign(&self.key, token.as_bytes()).as_ref());
@@ -107,7 +107,7 @@ impl TokenReviews {
     }
 }
 
-async fn fetch(review_client: Arc<ReviewClient>, auth_metrics: Arc<AuthMetrics>, token: String, ttl: Duration) -> Cacheable<ReviewResult> {
+async fn fetch(review_client: Arc<ReviewClient>, auth_metrics: Arc<AuthMetrics>, token: String, ttl: Duration) -> Cacheable<UserResult> {
     let _fetching = GaugeGuard::new(auth_metrics.cache.active.with_label_values(&["in_flight"]));
     let question =
         json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token } });
