@@ -109,9 +109,9 @@ impl ConnectionLimit {
         let close = CancellationToken::new();
         let mut table = self.0.table.lock();
         while table.connections.len() >= self.0.max.max(1) {
-            let Some(victim) = table.next_to_close(peer, now).and_then(|id| table.connections.remove(&id)) else { break };
-            tracing::debug!(peer = %victim.peer, "closed a connection, because a new one needs its slot");
-            victim.close.cancel();
+            let Some(removed) = table.next_to_close(peer, now).and_then(|id| table.connections.remove(&id)) else { break };
+            tracing::debug!(peer = %removed.peer, "closed a connection, because a new one needs its slot");
+            removed.close.cancel();
         }
         let id = table.allocate_id();
         let connection = OpenConnection { peer, accepted_at: now, requests: BTreeMap::new(), last_activity: now, close: close.clone() };

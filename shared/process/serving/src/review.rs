@@ -111,7 +111,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{response, api, silent};
+    use crate::testing::{response, api, unresponsive_api};
 
     async fn send_review(code: u16) -> (u32, Result<Value, String>, String) {
         let calls = Arc::new(AtomicU32::new(0));
@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn review_without_response_fails_after_ten_seconds() {
         let (clock, metrics) = (Clock::system(), Metrics::new());
-        let review_client = ReviewClient::new(silent(), "/apis/x/v1/reviews", "authz", &metrics, clock.clone(), 1);
+        let review_client = ReviewClient::new(unresponsive_api(), "/apis/x/v1/reviews", "authz", &metrics, clock.clone(), 1);
         let begun = clock.now();
         let err = review_client.send::<Value>(&json!({})).await.unwrap_err();
         assert!(err.contains("no answer within 10s"), "{err}");

@@ -103,7 +103,7 @@ pub(crate) fn api(respond: impl Fn(&str, Value) -> Response<client::Incoming> + 
 }
 
 /// An API server that never responds.
-pub(crate) fn silent() -> Api {
+pub(crate) fn unresponsive_api() -> Api {
     api_of(Transport::new(tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<client::Incoming>, client::BoxError>>()
     })))

@@ -12,7 +12,7 @@ use crate::{
     authorization::{self, AccessReviews},
     auth_metrics::AuthMetrics,
     review::ReviewClient,
-    testing::{response, api, silent, text},
+    testing::{response, api, unresponsive_api, text},
     authorities::Authorities,
 };
 
@@ -34,7 +34,7 @@ fn auth_layer(server: Server, open: &[&str]) -> (Arc<AuthLayer>, Metrics) {
     let auth_metrics = Arc::new(AuthMetrics::new(&metrics));
     let api = (server != Server::Absent).then(|| {
         if server == Server::Silent {
-            return silent();
+            return unresponsive_api();
         }
         api(move |path, question| {
             if server == Server::Down {
