@@ -154,7 +154,11 @@ async fn pump(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        match state.wait_for(|it| it.connection_state(number) != ConnectionState::Frozen).await.map(|it| it.connection_state(number)) {
+        match state
+            .wait_for(|it| it.connection_state(number) != ConnectionState::Frozen)
+            .await
+            .map(|it| it.connection_state(number))
+        {
             Ok(ConnectionState::Open) => {}
             _ => return,
         }
@@ -168,7 +172,11 @@ async fn pump(
         };
         let Ok(read @ 1..) = read else { return };
         // If it was frozen between reading and writing, the bytes wait here.
-        match state.wait_for(|it| it.connection_state(number) != ConnectionState::Frozen).await.map(|it| it.connection_state(number)) {
+        match state
+            .wait_for(|it| it.connection_state(number) != ConnectionState::Frozen)
+            .await
+            .map(|it| it.connection_state(number))
+        {
             Ok(ConnectionState::Open) => {}
             _ => return,
         }

@@ -84,7 +84,10 @@ impl Replicas {
         // seen the backlog for longer can write at once, whatever the leader has done already.
         let seen = now().duration_since(self.started[standby]).unsigned_abs();
         tokio::time::sleep(BACKLOG_OBSERVED.saturating_sub(seen)).await;
-        eventually("a backlog", TIME_LIMIT, async || Ok((terminating_count(&self.admin).await? >= BACKLOG).then_some(()))).await?;
+        eventually("a backlog", TIME_LIMIT, async || {
+            Ok((terminating_count(&self.admin).await? >= BACKLOG).then_some(()))
+        })
+        .await?;
         Ok((leader, standby))
     }
 
@@ -353,7 +356,8 @@ async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader
     // One second more for the exit itself and for this test to notice it.
     let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 1_000);
     assert!(exited <= latest, "exited at {exited}, the last renewal was at {}", renewal.completed);
-    let first = audit.first("the successor's work", TIME_LIMIT, |it| it.user() == user(1) && it.is_work()).await.unwrap();
+    let first =
+        audit.first("the successor's work", TIME_LIMIT, |it| it.user() == user(1) && it.is_work()).await.unwrap();
     assert!(first.received > exited, "{first:?}");
 }
 
@@ -422,7 +426,10 @@ impl LeaseHandover<'_> {
 
     /// How long after the last renewal of the previous leader its successor acquired the Lease.
     async fn takeover_delay(&mut self, turn: usize, asked: Timestamp) -> anyhow::Result<Duration> {
-        let taken = self.audit.first("the takeover", TIME_LIMIT, |it| it.received > asked && is_lease_write_by(it, turn)).await?;
+        let taken = self
+            .audit
+            .first("the takeover", TIME_LIMIT, |it| it.received > asked && is_lease_write_by(it, turn))
+            .await?;
         let renewal = self.audit.last("renewal", |it| is_lease_write_by(it, turn - 1))?;
         Ok(between(renewal.received, taken.received))
     }

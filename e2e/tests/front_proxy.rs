@@ -76,7 +76,8 @@ async fn front_proxies_are_those_that_the_cluster_publishes_also_after_a_change(
     let (code, text) = get_metrics(&manager, proxy, &master).await;
     assert_eq!(code, 200, "{text}");
     // A client certificate of the clients' authority determines the user, whatever the headers contain.
-    let (code, text) = get_metrics(&manager, client_certificate(plane.certificates(), "controller-manager"), &master).await;
+    let (code, text) =
+        get_metrics(&manager, client_certificate(plane.certificates(), "controller-manager"), &master).await;
     assert!(code == 403 && text.contains("system:kube-controller-manager"), "{code} {text}");
 
     let pem = other_proxy(plane.folder());

@@ -11,7 +11,7 @@ use clock::Clock;
 use e2e::{
     ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, assets_or_skip, eventually, namespaces,
     report,
-    workloads::{ObservedObjects, NamespaceObjects, Kind, create},
+    workloads::{Kind, NamespaceObjects, ObservedObjects, create},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
 use serde_json::{Value, json};

@@ -14,8 +14,8 @@ use std::{
 
 use api::{Cached, Lease, Meta, Namespace, Node, Pod, Resource};
 use e2e::{
-    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, StandaloneInformers, assets_or_skip, eventually, namespaces, objects,
-    report,
+    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, StandaloneInformers, assets_or_skip, eventually,
+    namespaces, objects, report,
 };
 use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
@@ -74,8 +74,10 @@ impl Watching {
     }
 
     async fn wait_until_typed_current(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
-        let (namespaces, pods) = (wait_until_equal(&self.namespaces, admin, within), wait_until_equal(&self.pods, admin, within));
-        let (nodes, leases) = (wait_until_equal(&self.nodes, admin, within), wait_until_equal(&self.leases, admin, within));
+        let (namespaces, pods) =
+            (wait_until_equal(&self.namespaces, admin, within), wait_until_equal(&self.pods, admin, within));
+        let (nodes, leases) =
+            (wait_until_equal(&self.nodes, admin, within), wait_until_equal(&self.leases, admin, within));
         tokio::try_join!(namespaces, pods, nodes, leases).map(drop)
     }
 }
@@ -231,9 +233,11 @@ async fn frozen_watches_are_detected_and_replaced(on: On) {
     let watches = behind_gateway.all().len() as u64;
     let ordinary = gateway.watch_count() + watches;
     before_gateway.cut_present();
-    eventually("all watches to be open again", TIME_LIMIT, async || Ok((gateway.watch_count() >= ordinary).then_some(())))
-        .await
-        .unwrap();
+    eventually("all watches to be open again", TIME_LIMIT, async || {
+        Ok((gateway.watch_count() >= ordinary).then_some(()))
+    })
+    .await
+    .unwrap();
     churn.run_steps(50).await.unwrap();
     behind_gateway.wait_until_current(&admin).await.unwrap();
 

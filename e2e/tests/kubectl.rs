@@ -471,7 +471,9 @@ async fn acceptance_api_121_scaling() {
         assert_eq!(kubectl.cluster.get(kind, "default", name).unwrap()["spec"]["replicas"], 5);
     }
     kubectl.ok("scale deployment/web --current-replicas=5 --replicas=1").await;
-    kubectl.assert_fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1").await;
+    kubectl
+        .assert_fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1")
+        .await;
     kubectl.assert_fails("scale job/j --replicas=2", "could not find the requested resource").await;
 }
 

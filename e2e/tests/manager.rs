@@ -107,7 +107,11 @@ async fn acceptance_shell_016_without_port_nothing_listens_and_the_manager_works
     assert_eq!(listening_ports(manager.pid()).unwrap(), BTreeSet::new());
 
     let serving = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
-    assert_eq!(listening_ports(serving.pid()).unwrap(), BTreeSet::from([serving.port()]), "the check sees what listens");
+    assert_eq!(
+        listening_ports(serving.pid()).unwrap(),
+        BTreeSet::from([serving.port()]),
+        "the check sees what listens"
+    );
 }
 
 /// The ports on which a process listens.
@@ -194,7 +198,8 @@ async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_af
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
     let _manager = launch.flag("controller-start-interval", "1s").started().await.unwrap();
     let user = Identity::Replica(0).user();
-    let acquired = audit.first("leadership", TIME_LIMIT, |it| is_lease_write_by(it, Identity::Replica(0))).await.unwrap();
+    let acquired =
+        audit.first("leadership", TIME_LIMIT, |it| is_lease_write_by(it, Identity::Replica(0))).await.unwrap();
     let first = audit.first("work", TIME_LIMIT, |it| it.user() == user && it.is_work()).await.unwrap();
     let began: Duration = first.received.duration_since(acquired.received).try_into().unwrap();
     // Half a second for the first sync, which discovers the server's resources.

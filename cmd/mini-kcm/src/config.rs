@@ -1,11 +1,11 @@
 //! The validated, typed configuration. All errors are reported at once.
 
+#[cfg(test)]
+mod argument_lists;
 mod configuration;
 pub mod identity;
-#[cfg(test)]
-mod lists;
 mod logging;
-pub mod observing;
+pub mod observability;
 mod ranges;
 mod serving;
 
@@ -14,7 +14,7 @@ use std::{path::PathBuf, time::Duration};
 use client::Limits;
 
 pub use self::serving::Serving;
-use crate::{controllers::Selection, flags::Typed, gates::Gates};
+use crate::{controllers::Selection, flags::FlagValues, gates::Gates};
 
 /// The whole configuration, complete before the first request.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub struct Config {
     /// The options of the log.
     pub logging: klog::Options,
     /// The options of debug pages and metrics.
-    pub observing: observing::Options,
+    pub observability: observability::Options,
     /// Warnings for the operator, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -106,7 +106,7 @@ impl Config {
     ///
     /// # Errors
     /// All errors, one text each. Each names its flag.
-    pub fn new(mut flags: Typed) -> Result<Self, Vec<String>> {
+    pub fn new(mut flags: FlagValues) -> Result<Self, Vec<String>> {
         let gates = Gates::read(&mut flags);
         let controllers = selection(&mut flags, &gates);
         let limits = Limits { qps: qps(&flags), burst: flags.count("kube-api-burst") };
@@ -115,7 +115,7 @@ impl Config {
             "cold" => Standby::Cold,
             other => {
                 let error = format!("invalid argument {other:?} for --standby: warm or cold");
-                flags.error(error);
+                flags.add_error(error);
                 Standby::Warm
             }
         };
@@ -142,13 +142,13 @@ impl Config {
             },
         };
         let shutdown_timeout = flags.duration("controller-shutdown-timeout");
-        flags.refuse();
+        flags.reject_refused_flags();
         ranges::check(&mut flags);
         let mut warnings = controllers.warnings();
         warnings.extend(gates.warnings().iter().cloned());
         warnings.extend(without_effect(&flags));
         let logging = logging::read(&mut flags, &gates);
-        let observing = observing::read(&mut flags, &controllers);
+        let observability = observability::read(&mut flags, &controllers);
         let config = Self {
             logging,
             election: election(&mut flags),
@@ -164,7 +164,7 @@ impl Config {
             shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
             standby,
             serving: serving::read(&mut flags, &mut warnings),
-            observing,
+            observability,
             warnings,
         };
         flags.finish()?;
@@ -172,29 +172,29 @@ impl Config {
     }
 }
 
-fn selection(flags: &mut Typed, gates: &Gates) -> Selection {
+fn selection(flags: &mut FlagValues, gates: &Gates) -> Selection {
     let selection = Selection::new(&flags.list("controllers")).unwrap_or_else(|errors| {
-        errors.into_iter().for_each(|it| flags.error(it));
+        errors.into_iter().for_each(|it| flags.add_error(it));
         Selection::default()
     });
     selection
-        .behind(gates)
-        .with_work(flags)
+        .with_gates(gates)
+        .without_idle(flags)
         .with_token_key(flags.optional("service-account-private-key-file").is_some())
 }
 
 /// An infinite rate means no limit, which is 0 for the client.
-fn qps(flags: &Typed) -> f64 {
+fn qps(flags: &FlagValues) -> f64 {
     let qps = flags.float("kube-api-qps");
     if qps.is_finite() { qps } else { 0.0 }
 }
 
-fn election(flags: &mut Typed) -> Option<Election> {
+fn election(flags: &mut FlagValues) -> Option<Election> {
     if !flags.bool("leader-elect") {
         return None;
     }
     if flags.text("leader-elect-resource-lock") != "leases" {
-        flags.error("resourceLock value must be \"leases\"; see --leader-elect-resource-lock");
+        flags.add_error("resourceLock value must be \"leases\"; see --leader-elect-resource-lock");
     }
     let election = Election {
         lease_duration: flags.duration("leader-elect-lease-duration"),
@@ -205,25 +205,26 @@ fn election(flags: &mut Typed) -> Option<Election> {
     };
     // The real identity is created when the process starts. Any identity is enough for this validation.
     if let Err(err) = election.with_identity("unnamed".to_owned()).validate() {
-        flags.error(err.to_string());
+        flags.add_error(err.to_string());
     }
     Some(election)
 }
 
-fn without_effect(flags: &Typed) -> Option<String> {
-    let names: Vec<String> = flags.without_effect().iter().map(|(flag, _)| format!("--{}", flag.name)).collect();
+fn without_effect(flags: &FlagValues) -> Option<String> {
+    let names: Vec<String> =
+        flags.changed_without_effect().iter().map(|(flag, _)| format!("--{}", flag.name)).collect();
     (!names.is_empty()).then(|| format!("accepted without effect, docs/flags.md says why: {}", names.join(", ")))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
-    pub(crate) fn typed(args: &[&str]) -> Typed {
+    pub(crate) fn typed(args: &[&str]) -> FlagValues {
         match parse(args.iter().map(|it| (*it).to_owned())) {
-            Asked::Run(typed) => typed,
-            Asked::Print(text) => panic!("printed {text}"),
+            Invocation::Run(typed) => typed,
+            Invocation::Print(text) => panic!("printed {text}"),
         }
     }
 
@@ -232,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn defaults_are_upstreams() {
+    fn defaults_match_upstream() {
         let config = config(&[]).unwrap();
         let election = config.election.unwrap();
         assert_eq!(election.lease_duration, Duration::from_secs(15));
@@ -251,7 +252,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_gates_of_the_job_controller_reach_it() {
+    fn gates_of_the_job_controller_set_its_options() {
         let job = |gates: &str| config(&[&format!("--feature-gates={gates}")]).unwrap().options.job;
         assert!(!job("StaleControllerConsistencyJob=false").read_own_writes);
         assert!(!job("MutableSchedulingDirectivesForSuspendedJobs=false").clear_start_time);
@@ -271,14 +272,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acceptance_cronjob_052_no_workers_for_cron_jobs_end_the_start() {
+    fn acceptance_cronjob_052_zero_workers_for_cron_jobs_are_an_error() {
         let errors = config(&["--concurrent-cron-job-syncs=0"]).unwrap_err();
         assert_eq!(errors, ["concurrent-cron-job-syncs must be greater than 0, but got 0"]);
         assert_eq!(config(&["--concurrent-cron-job-syncs=7"]).unwrap().options.cron_job.workers, 7);
     }
 
     #[test]
-    fn numbers_of_the_garbage_collector_are_checked_and_taken() {
+    fn flags_of_the_garbage_collector_are_checked_and_applied() {
         let errors = config(&["--concurrent-gc-syncs=0", "--gc-max-deletes-per-minute=-1"]).unwrap_err();
         let want = [
             "concurrent-gc-syncs must be greater than 0, but got 0",
@@ -294,11 +295,11 @@ pub(crate) mod tests {
     fn acceptance_shell_008_a_second_controllers_flag_appends() {
         let config = config(&["--controllers=*", "--controllers=-namespace"]).unwrap();
         assert_eq!(config.controllers.entries(), ["*", "-namespace-controller"]);
-        assert!(config.controllers.ours().all(|(it, _)| it.name != "namespace-controller"));
+        assert!(config.controllers.implemented().all(|(it, _)| it.name != "namespace-controller"));
     }
 
     #[test]
-    fn acceptance_shell_012_bad_values_are_all_named_before_anything_is_asked() {
+    fn acceptance_shell_012_all_invalid_values_are_reported_before_the_first_request() {
         let errors =
             config(&["--concurrent-namespace-syncs=0", "--standby=hot", "--controllers=foo", "--secure-port=x"])
                 .unwrap_err();
@@ -315,21 +316,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acceptance_shell_013_only_leases_lock_and_only_where_it_matters() {
+    fn acceptance_shell_013_resource_lock_must_be_leases_when_leader_election_is_on() {
         let errors = config(&["--leader-elect-resource-lock=endpoints"]).unwrap_err();
         assert!(errors[0].contains("resourceLock value must be \"leases\""), "{errors:?}");
         assert!(config(&["--leader-elect-resource-lock=endpoints", "--leader-elect=false"]).is_ok());
     }
 
     #[test]
-    fn a_flag_that_must_not_be_ignored_is_refused() {
+    fn flag_that_must_not_be_ignored_is_an_error() {
         let errors = config(&["--leader-migration-config=/etc/migration.yaml"]).unwrap_err();
         assert!(errors[0].contains("\"--leader-migration-config\" flag: not supported"), "{errors:?}");
         assert!(config(&["--leader-migration-config=", "--enable-leader-migration"]).is_ok());
     }
 
     #[test]
-    fn durations_that_do_not_fit_are_an_error_that_names_the_flag() {
+    fn inconsistent_lease_durations_are_an_error_that_names_the_flag() {
         let errors = config(&["--leader-elect-retry-period=10s"]).unwrap_err();
         assert!(errors[0].contains("leader-elect-renew-deadline"), "{errors:?}");
     }

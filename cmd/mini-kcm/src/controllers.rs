@@ -5,17 +5,17 @@
 //! a warning about the absent controllers.
 
 mod idle;
-mod lacks;
+mod missing;
 
 use std::collections::BTreeMap;
 
 use controller::{Builder, Profile};
 
-use crate::{config::Options, flags::Typed, gates::Gates};
+use crate::{config::Options, flags::FlagValues, gates::Gates};
 
 /// One line of the table.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownController {
     /// Canonical name. Its meaning never changes.
     pub name: &'static str,
     /// An older name that still works; empty without one.
@@ -28,10 +28,10 @@ pub struct Known {
     /// Whether `*` includes it.
     pub default: ByDefault,
     /// Its start function; `None` when it is not in this binary.
-    pub start: Option<Start>,
+    pub start: Option<StartFn>,
 }
 
-impl Known {
+impl KnownController {
     /// The ServiceAccount in kube-system that the controller may use.
     #[must_use]
     pub fn identity(&self) -> Option<&'static str> {
@@ -49,7 +49,7 @@ impl Known {
 }
 
 /// Declares a controller to its builder.
-pub type Start = fn(&mut Builder, &Options);
+pub type StartFn = fn(&mut Builder, &Options);
 
 /// When a controller runs without an entry of its own in `--controllers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +68,18 @@ pub enum ByDefault {
 
 use ByDefault::{Gated, Off, On, Removed, WithKey};
 
-const fn absent(name: &'static str, alias: &'static str, service_account: &'static str, default: ByDefault) -> Known {
-    Known { name, alias, service_account, profile: Profile::NONE, default, start: None }
+const fn absent(
+    name: &'static str,
+    alias: &'static str,
+    service_account: &'static str,
+    default: ByDefault,
+) -> KnownController {
+    KnownController { name, alias, service_account, profile: Profile::NONE, default, start: None }
 }
 
 /// Every name that `--controllers` accepts.
-pub const KNOWN: &[Known] = &[
-    Known {
+pub const KNOWN: &[KnownController] = &[
+    KnownController {
         name: namespace_controller::NAME,
         alias: "namespace",
         service_account: "namespace-controller",
@@ -90,7 +95,7 @@ pub const KNOWN: &[Known] = &[
     absent("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", On),
     absent("resourcequota-controller", "resourcequota", "resourcequota-controller", On),
     absent("serviceaccount-controller", "serviceaccount", "service-account-controller", On),
-    Known {
+    KnownController {
         name: garbage_collector_controller::NAME,
         alias: "garbagecollector",
         service_account: "generic-garbage-collector",
@@ -99,7 +104,7 @@ pub const KNOWN: &[Known] = &[
         start: Some(start_garbage_collector),
     },
     absent("daemonset-controller", "daemonset", "daemon-set-controller", On),
-    Known {
+    KnownController {
         name: job_controller::NAME,
         alias: "job",
         service_account: "job-controller",
@@ -113,7 +118,7 @@ pub const KNOWN: &[Known] = &[
     absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "horizontal-pod-autoscaler", On),
     absent("disruption-controller", "disruption", "disruption-controller", On),
     absent("statefulset-controller", "statefulset", "statefulset-controller", On),
-    Known {
+    KnownController {
         name: cronjob_controller::NAME,
         alias: "cronjob",
         service_account: "cronjob-controller",
@@ -146,7 +151,7 @@ pub const KNOWN: &[Known] = &[
     absent("persistentvolume-protection-controller", "pv-protection", "pv-protection-controller", On),
     absent("volumeattributesclass-protection-controller", "", "volumeattributesclass-protection-controller", On),
     absent("clusterrole-aggregation-controller", "clusterrole-aggregation", "clusterrole-aggregation-controller", On),
-    Known {
+    KnownController {
         name: ttl_after_finished_controller::NAME,
         alias: "ttl-after-finished",
         service_account: "ttl-after-finished-controller",
@@ -248,15 +253,16 @@ impl Selection {
 
     /// Disables controllers that need a disabled gate.
     #[must_use]
-    pub fn behind(self, gates: &Gates) -> Self {
-        let off = |it: &Known| it.gates().iter().copied().filter(|gate| !gates.enabled(gate)).collect::<Vec<_>>();
+    pub fn with_gates(self, gates: &Gates) -> Self {
+        let off =
+            |it: &KnownController| it.gates().iter().copied().filter(|gate| !gates.enabled(gate)).collect::<Vec<_>>();
         let gated = KNOWN.iter().map(|it| (it.name, off(it))).filter(|(_, off)| !off.is_empty());
         Self { gated: gated.collect(), ..self }
     }
 
     /// Disables controllers that have no work because of other flags.
     #[must_use]
-    pub fn with_work(self, flags: &Typed) -> Self {
+    pub fn without_idle(self, flags: &FlagValues) -> Self {
         Self { idle: idle::idle(flags), ..self }
     }
 
@@ -275,7 +281,7 @@ impl Selection {
     /// True when the controller is enabled. The first entry that names it wins; without one, `*` and its default
     /// decide.
     #[must_use]
-    pub fn enables(&self, known: &Known) -> bool {
+    pub fn is_enabled(&self, known: &KnownController) -> bool {
         if known.default == WithKey {
             return self.token_key;
         }
@@ -294,14 +300,14 @@ impl Selection {
     }
 
     /// The enabled controllers of this binary.
-    pub fn ours(&self) -> impl Iterator<Item = (&'static Known, Start)> + '_ {
-        KNOWN.iter().filter(|it| self.enables(it)).filter_map(|it| Some((it, it.start?)))
+    pub fn implemented(&self) -> impl Iterator<Item = (&'static KnownController, StartFn)> + '_ {
+        KNOWN.iter().filter(|it| self.is_enabled(it)).filter_map(|it| Some((it, it.start?)))
     }
 
     /// Enabled controllers that are not in this binary.
     #[must_use]
     pub fn absent(&self) -> Vec<&'static str> {
-        let absent = |it: &&Known| self.enables(it) && it.start.is_none() && it.default != Removed;
+        let absent = |it: &&KnownController| self.is_enabled(it) && it.start.is_none() && it.default != Removed;
         KNOWN.iter().filter(absent).map(|it| it.name).collect()
     }
 
@@ -309,18 +315,20 @@ impl Selection {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let names = |pick: &dyn Fn(&Known) -> bool| {
-            let picked: Vec<&str> = KNOWN.iter().filter(|it| pick(it)).map(|it| it.name).collect();
+        let names = |matches: &dyn Fn(&KnownController) -> bool| {
+            let picked: Vec<&str> = KNOWN.iter().filter(|it| matches(it)).map(|it| it.name).collect();
             picked.join(", ")
         };
-        let named = |known: &Known| self.entries.iter().any(|it| it == known.name);
+        let named = |known: &KnownController| self.entries.iter().any(|it| it == known.name);
         let absent = self.absent();
         if !absent.is_empty() {
-            let lacks: Vec<String> =
-                absent.iter().map(|name| format!("{} ({name})", lacks::without(name).unwrap_or("its work"))).collect();
+            let missing: Vec<String> = absent
+                .iter()
+                .map(|name| format!("{} ({name})", missing::missing_without(name).unwrap_or("its work")))
+                .collect();
             warnings.push(format!(
                 "not in this binary; unless another manager runs them, the cluster gets no {}",
-                lacks.join("; no ")
+                missing.join("; no ")
             ));
         }
         for known in KNOWN.iter().filter(|it| named(it)) {
@@ -331,7 +339,8 @@ impl Selection {
                 warnings.push(format!("{} does not run without {need}", known.name));
             }
         }
-        let mentioned = |known: &Known| self.entries.iter().any(|it| it.trim_start_matches('-') == known.name);
+        let mentioned =
+            |known: &KnownController| self.entries.iter().any(|it| it.trim_start_matches('-') == known.name);
         let removed = names(&|it| it.default == Removed && mentioned(it));
         if !removed.is_empty() {
             warnings.push(format!("removed in Kubernetes 1.37, ignored: {removed}"));
@@ -348,23 +357,23 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn selection(list: &str) -> Selection {
         let entries: Vec<String> = list.split(',').filter(|_| !list.is_empty()).map(str::to_owned).collect();
-        let Asked::Run(mut flags) = parse([]) else { panic!("no flags") };
-        Selection::new(&entries).unwrap().behind(&Gates::read(&mut flags))
+        let Invocation::Run(mut flags) = parse([]) else { panic!("no flags") };
+        Selection::new(&entries).unwrap().with_gates(&Gates::read(&mut flags))
     }
 
     fn on(list: &str, name: &str) -> bool {
-        selection(list).enables(KNOWN.iter().find(|it| it.name == name).unwrap())
+        selection(list).is_enabled(KNOWN.iter().find(|it| it.name == name).unwrap())
     }
 
     const NAMESPACE: &str = "namespace-controller";
     const JOB: &str = "job-controller";
 
     #[test]
-    fn names_are_unique_and_upstreams_fifty_two() {
+    fn controller_names_are_unique_and_match_upstream() {
         let mut names: Vec<&str> =
             KNOWN.iter().flat_map(|it| [it.name, it.alias]).filter(|it| !it.is_empty()).collect();
         names.sort_unstable();
@@ -375,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_upstreams_and_bound_to_its_roles() {
+    fn service_accounts_match_upstreams_roles() {
         let of = |name: &str| KNOWN.iter().find(|it| it.name == name).unwrap().service_account;
         for (name, account) in [
             ("namespace-controller", "namespace-controller"),
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_001_star_runs_all_that_are_on_by_default_and_names_those_we_lack() {
+    fn acceptance_shell_001_star_enables_the_defaults_and_warns_about_absent_controllers() {
         assert!(on("*", NAMESPACE) && on("*", JOB));
         for off in ["bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"] {
             assert!(!on("*", off), "{off}");
@@ -415,18 +424,18 @@ mod tests {
     #[test]
     fn acceptance_shell_003_a_list_without_star_runs_only_what_it_names() {
         let list = "job-controller,statefulset";
-        let running: Vec<&str> = KNOWN.iter().filter(|it| selection(list).enables(it)).map(|it| it.name).collect();
+        let running: Vec<&str> = KNOWN.iter().filter(|it| selection(list).is_enabled(it)).map(|it| it.name).collect();
         assert_eq!(running, ["job-controller", "statefulset-controller"]);
         for (list, want) in [
             ("job", vec!["serviceaccount-token-controller", "job-controller"]),
             ("", vec!["serviceaccount-token-controller"]),
         ] {
             let with_key = selection(list).with_token_key(true);
-            let running: Vec<&str> = KNOWN.iter().filter(|it| with_key.enables(it)).map(|it| it.name).collect();
+            let running: Vec<&str> = KNOWN.iter().filter(|it| with_key.is_enabled(it)).map(|it| it.name).collect();
             assert_eq!(running, want, "{list}, and a key to sign tokens with");
         }
-        assert!(selection("").ours().next().is_none(), "an empty list is valid and runs nothing");
-        assert!(selection("-job").ours().next().is_none());
+        assert!(selection("").implemented().next().is_none(), "an empty list is valid and runs nothing");
+        assert!(selection("-job").implemented().next().is_none());
     }
 
     #[test]
@@ -471,21 +480,21 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_010_a_gated_controller_may_be_named_and_its_gates_are_told() {
-        let named = |known: &Known, on: bool| {
+    fn acceptance_shell_010_a_gated_controller_may_be_named_and_a_warning_lists_its_gates() {
+        let named = |known: &KnownController, on: bool| {
             // No gate of the table is locked in 1.36.
             let gates: Vec<String> = known.gates().iter().map(|it| format!("{it}={on}")).collect();
             let args = ["--emulated-version=1.36".to_owned(), format!("--feature-gates={}", gates.join(","))];
-            let Asked::Run(mut flags) = parse(args) else { panic!("no flags") };
+            let Invocation::Run(mut flags) = parse(args) else { panic!("no flags") };
             let gates = Gates::read(&mut flags);
             flags.finish().unwrap();
-            Selection::new(&["*".to_owned(), known.name.to_owned()]).unwrap().behind(&gates)
+            Selection::new(&["*".to_owned(), known.name.to_owned()]).unwrap().with_gates(&gates)
         };
-        let gated: Vec<&Known> = KNOWN.iter().filter(|it| !it.gates().is_empty()).collect();
+        let gated: Vec<&KnownController> = KNOWN.iter().filter(|it| !it.gates().is_empty()).collect();
         assert_eq!(gated.len(), 7);
         for known in gated {
             let (off, on) = (named(known, false), named(known, true));
-            assert!(on.enables(known) && !off.enables(known), "{}", known.name);
+            assert!(on.is_enabled(known) && !off.is_enabled(known), "{}", known.name);
             let want = format!("{} does not run, as feature gates are off: {}", known.name, known.gates().join(", "));
             assert!(off.warnings().contains(&want), "{:?}", off.warnings());
             assert!(!on.warnings().iter().any(|it| it.contains("feature gates")), "{:?}", on.warnings());
@@ -495,15 +504,15 @@ mod tests {
     }
 
     #[test]
-    fn what_other_flags_leave_nothing_to_do_is_missed_by_nobody() {
-        let Asked::Run(flags) = parse(Vec::new()) else { panic!("no flags") };
-        let idle = selection("*,csrsigning").with_work(&flags);
+    fn controller_without_work_is_not_reported_as_absent() {
+        let Invocation::Run(flags) = parse(Vec::new()) else { panic!("no flags") };
+        let idle = selection("*,csrsigning").without_idle(&flags);
         for name in ["node-ipam-controller", "certificatesigningrequest-signing-controller"] {
             assert!(selection("*").absent().contains(&name) && !idle.absent().contains(&name), "{name}");
         }
-        let told: Vec<String> = idle.warnings().into_iter().filter(|it| it.contains("does not run")).collect();
+        let shown: Vec<String> = idle.warnings().into_iter().filter(|it| it.contains("does not run")).collect();
         assert_eq!(
-            told,
+            shown,
             [
                 "certificatesigningrequest-signing-controller does not run without --cluster-signing-cert-file and its key"
             ]
@@ -513,14 +522,14 @@ mod tests {
     #[test]
     fn acceptance_gc_050_without_its_flag_the_garbage_collector_does_not_start() {
         for (flag, want) in [("--enable-garbage-collector=false", false), ("--enable-garbage-collector=true", true)] {
-            let Asked::Run(flags) = parse([flag.to_owned()]) else { panic!("no flags") };
+            let Invocation::Run(flags) = parse([flag.to_owned()]) else { panic!("no flags") };
             for list in ["*", "garbagecollector", "*,garbage-collector-controller"] {
-                let chosen = selection(list).with_work(&flags);
-                let starts = chosen.ours().any(|(it, _)| it.name == "garbage-collector-controller");
+                let chosen = selection(list).without_idle(&flags);
+                let starts = chosen.implemented().any(|(it, _)| it.name == "garbage-collector-controller");
                 assert_eq!(starts, want, "{list} {flag}");
             }
         }
-        assert!(selection("*").ours().any(|(it, _)| it.name == "garbage-collector-controller"), "on by default");
+        assert!(selection("*").implemented().any(|(it, _)| it.name == "garbage-collector-controller"), "on by default");
     }
 
     #[test]

@@ -1,64 +1,66 @@
 //! Parses the command line. The flags are data, and every bad value is reported at once.
 //!
-//! Names, defaults, syntax and error messages are those of kube-controller-manager. `table` lists the flags, `line`
-//! parses arguments like Go's pflag, `value` parses single values, [`Typed`] returns them, and `help` prints the help.
+//! Names, defaults, syntax and error messages are those of kube-controller-manager. `table` lists the flags,
+//! `parsed_line` parses arguments like Go's pflag, `value` parses single values, [`FlagValues`] returns them, and
+//! `help` prints the help.
 
 #[cfg(test)]
 mod document;
 mod duration;
+mod flag_values;
 #[cfg(test)]
 mod fuzz;
 mod help;
-mod line;
+mod parsed_line;
 mod table;
-mod typed;
 mod value;
 
 pub use duration::{DurationError, parse_duration, show_duration};
+pub use flag_values::FlagValues;
 pub use help::help;
 pub use table::{Effect, Flag, GROUPS, Group, History, Kind, find, flags};
-pub use typed::Typed;
 pub(crate) use value::boolean;
 
 use crate::version;
 
 /// The result of parsing the command line.
-pub enum Asked {
-    /// Run with these flags. [`Typed::finish`] returns their errors.
-    Run(Typed),
+pub enum Invocation {
+    /// Run with these flags. [`FlagValues::finish`] returns their errors.
+    Run(FlagValues),
     /// Print this text and exit with success: help or version.
     Print(String),
 }
 
 /// Parses the arguments, without the program's name.
-pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
-    let mut typed = Typed::new(line::read(args));
+pub fn parse(args: impl IntoIterator<Item = String>) -> Invocation {
+    let mut flag_values = FlagValues::new(parsed_line::read(args));
     // As in upstream: a flag error has priority over everything. `--help` accepts extra arguments, `--version` does
     // not.
-    if typed.is_mistyped() {
-        return Asked::Run(typed);
+    if flag_values.has_errors() {
+        return Invocation::Run(flag_values);
     }
-    if typed.bool("help") {
-        return Asked::Print(help());
+    if flag_values.bool("help") {
+        return Invocation::Print(help());
     }
-    if typed.refuse_words() {
-        return Asked::Run(typed);
+    if flag_values.reject_words() {
+        return Invocation::Run(flag_values);
     }
-    let asked = typed.texts("version").into_iter().rev().find(|it| !it.starts_with('v')).unwrap_or("false");
-    let reported = typed.reported_version();
-    match asked {
-        "raw" => Asked::Print(format!(
+    let version_value =
+        flag_values.texts("version").into_iter().rev().find(|it| !it.starts_with('v')).unwrap_or("false");
+    let reported = flag_values.reported_version();
+    match version_value {
+        "raw" => Invocation::Print(format!(
             "version.Info{{Major:\"1\", Minor:\"{}\", GitVersion:\"{reported}\", Compiler:\"{}\", Platform:\"{}\"}}\n",
             version::MINOR,
             version::COMPILER,
             version::platform(),
         )),
-        _ if boolean(asked).unwrap_or_default() => Asked::Print(format!("Kubernetes {reported}\n")),
-        _ => Asked::Run(typed),
+        _ if boolean(version_value).unwrap_or_default() => Invocation::Print(format!("Kubernetes {reported}\n")),
+        _ => Invocation::Run(flag_values),
     }
 }
 
-impl Typed {
+impl FlagValues {
     /// The printed version: the value of `--version=v1.37.0-…`, or our own.
     fn reported_version(&self) -> String {
         let set = self.texts("version").into_iter().rev().find(|it| it.starts_with('v'));
@@ -72,8 +74,8 @@ mod tests {
 
     fn printed(args: &[&str]) -> Option<String> {
         match parse(args.iter().map(|it| (*it).to_owned())) {
-            Asked::Print(text) => Some(text),
-            Asked::Run(_) => None,
+            Invocation::Print(text) => Some(text),
+            Invocation::Run(_) => None,
         }
     }
 
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_come_before_help_and_version_as_upstream() {
+    fn flag_errors_have_priority_over_help_and_version() {
         for (args, refused) in [
             (vec!["--bogus", "--version"], true),
             (vec!["--version", "--bogus"], true),
@@ -106,17 +108,17 @@ mod tests {
             (vec!["--concurrent-namespace-syncs=0", "--version"], false),
         ] {
             match parse(args.iter().map(|it| (*it).to_owned())) {
-                Asked::Print(_) => assert!(!refused, "{args:?}"),
-                Asked::Run(typed) => {
-                    let told = typed.finish().unwrap_err();
-                    assert!(refused && told.len() == 1, "{args:?}: {told:?}");
+                Invocation::Print(_) => assert!(!refused, "{args:?}"),
+                Invocation::Run(flag_values) => {
+                    let errors = flag_values.finish().unwrap_err();
+                    assert!(refused && errors.len() == 1, "{args:?}: {errors:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn the_help_has_every_flag_but_the_deprecated_ones() {
+    fn help_lists_every_flag_except_deprecated_ones() {
         for args in ["--help", "-h"] {
             let help = printed(&[args]).unwrap();
             for flag in flags() {

@@ -1,6 +1,7 @@
 //! Feature gates: upstream's names, stages, defaults and locks, and the settings of the operator.
 //!
-//! Few of them change this binary (`ACTING`). All are accepted, checked and reported in `kubernetes_feature_enabled`.
+//! Few of them change this binary (`EFFECTIVE`). All are accepted, checked and reported in
+//! `kubernetes_feature_enabled`.
 
 mod table;
 mod versions;
@@ -11,11 +12,11 @@ use metrics::Metrics;
 
 use crate::{
     controllers::KNOWN,
-    flags::{Typed, boolean},
+    flags::{FlagValues, boolean},
     version,
 };
 
-pub use versions::{BINARY, Version, Versions};
+pub use versions::{BINARY, KubernetesVersion, Versions};
 
 /// The stage of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct Spec {
 
 /// One gate.
 #[derive(Debug)]
-pub struct Gate {
+pub struct FeatureGate {
     /// Upstream's name.
     pub name: &'static str,
     /// `None` when the release does not have it.
@@ -65,14 +66,14 @@ pub struct Gate {
     pub in_1_37: Option<Spec>,
 }
 
-impl Gate {
-    fn spec(&self, emulated: Version) -> Option<Spec> {
+impl FeatureGate {
+    fn spec(&self, emulated: KubernetesVersion) -> Option<Spec> {
         if emulated < BINARY { self.in_1_36 } else { self.in_1_37 }
     }
 }
 
 /// Gates that change the behaviour of this binary, without those that a controller of the table needs.
-const ACTING: &[&str] = &[
+const EFFECTIVE: &[&str] = &[
     "AllAlpha",
     "AllBeta",
     "ComponentFlagz",
@@ -84,7 +85,7 @@ const ACTING: &[&str] = &[
 ];
 
 /// Gates of controllers of this binary that are not implemented, and the effect that is missing for each.
-const MISSING: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
+const UNIMPLEMENTED: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
 
 /// All gates with their value in this process.
 #[derive(Debug, Clone)]
@@ -98,16 +99,16 @@ pub struct Gates {
 impl Gates {
     /// Reads `--feature-gates`, `--emulated-version` and `--min-compatibility-version`. Errors are added to `flags`.
     #[must_use]
-    pub fn read(flags: &mut Typed) -> Self {
+    pub fn read(flags: &mut FlagValues) -> Self {
         let versions = Versions::read(flags);
         let known: BTreeMap<&'static str, Spec> =
             table::GATES.iter().filter_map(|it| Some((it.name, it.spec(versions.emulated)?))).collect();
         let mut set = BTreeMap::new();
         for text in flags.texts("feature-gates").into_iter().map(str::to_owned).collect::<Vec<_>>() {
             for entry in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
-                match setting(entry, &known, versions) {
+                match parse_setting(entry, &known, versions) {
                     Ok((name, on)) => drop(set.insert(name, on)),
-                    Err(why) => flags.error(format!("--feature-gates: {why}")),
+                    Err(why) => flags.add_error(format!("--feature-gates: {why}")),
                 }
             }
         }
@@ -122,7 +123,7 @@ impl Gates {
         let all = known.iter().map(|it| (*it.0, (it.1.stage, on(it)))).collect();
         let mut warnings = warnings(&set, &known);
         let is_on = |name: &str| known.get_key_value(name).is_some_and(on);
-        for (name, what) in MISSING.iter().filter(|(name, _)| is_on(name)) {
+        for (name, what) in UNIMPLEMENTED.iter().filter(|(name, _)| is_on(name)) {
             warnings.push(format!("feature gate {name} is on, and nothing in this binary implements it: {what}"));
         }
         Self { versions, all, warnings }
@@ -142,14 +143,14 @@ impl Gates {
 
     /// The same versions in the form for pages and metrics.
     #[must_use]
-    pub fn version(&self) -> version::Version {
+    pub fn version(&self) -> version::VersionInfo {
         let Versions { emulated, min_compatibility } = self.versions;
-        version::Version { emulation: emulated.minor, min_compatibility: min_compatibility.minor }
+        version::VersionInfo { emulation: emulated.minor, min_compatibility: min_compatibility.minor }
     }
 
     /// Pages that are not served because their gate is off.
     #[must_use]
-    pub fn pages_off(&self) -> Vec<&'static str> {
+    pub fn disabled_pages(&self) -> Vec<&'static str> {
         let pages = [("ComponentFlagz", "/flagz"), ("ComponentStatusz", "/statusz")];
         pages.into_iter().filter(|(gate, _)| !self.enabled(gate)).map(|(_, page)| page).collect()
     }
@@ -176,7 +177,7 @@ impl Gates {
 }
 
 /// Parses one `Gate=true` or `kube:Gate=true`.
-fn setting(
+fn parse_setting(
     entry: &str,
     known: &BTreeMap<&'static str, Spec>,
     versions: Versions,
@@ -207,20 +208,23 @@ fn setting(
 }
 
 fn warnings(set: &BTreeMap<&'static str, bool>, known: &BTreeMap<&'static str, Spec>) -> Vec<String> {
-    let names = |pick: &dyn Fn(&str, Spec, bool) -> bool| {
-        let picked = set.iter().filter(|(name, on)| known.get(*name).is_some_and(|spec| pick(name, *spec, **on)));
+    let names = |matches: &dyn Fn(&str, Spec, bool) -> bool| {
+        let picked = set.iter().filter(|(name, on)| known.get(*name).is_some_and(|spec| matches(name, *spec, **on)));
         picked.map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(", ")
     };
-    let going = names(&|_, spec, _| matches!(spec.stage, Stage::Stable | Stage::Deprecated));
+    let removed_later = names(&|_, spec, _| matches!(spec.stage, Stage::Stable | Stage::Deprecated));
     let needed = |name: &str| KNOWN.iter().any(|it| it.gates().contains(&name));
-    let missing = |name: &str| MISSING.iter().any(|it| it.0 == name);
-    let idle = names(&|name, spec, on| on != spec.on && !ACTING.contains(&name) && !needed(name) && !missing(name));
+    let missing = |name: &str| UNIMPLEMENTED.iter().any(|it| it.0 == name);
+    let without_effect =
+        names(&|name, spec, on| on != spec.on && !EFFECTIVE.contains(&name) && !needed(name) && !missing(name));
     let mut warnings = Vec::new();
-    if !going.is_empty() {
-        warnings.push(format!("feature gates that a future release removes: {going}"));
+    if !removed_later.is_empty() {
+        warnings.push(format!("feature gates that a future release removes: {removed_later}"));
     }
-    if !idle.is_empty() {
-        warnings.push(format!("feature gates that change nothing in this binary, told in /metrics only: {idle}"));
+    if !without_effect.is_empty() {
+        warnings.push(format!(
+            "feature gates that change nothing in this binary, shown in /metrics only: {without_effect}"
+        ));
     }
     warnings
 }
@@ -228,10 +232,10 @@ fn warnings(set: &BTreeMap<&'static str, bool>, known: &BTreeMap<&'static str, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn gates(args: &[&str]) -> Result<Gates, Vec<String>> {
-        let Asked::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
+        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
         let gates = Gates::read(&mut flags);
         flags.finish().map(|()| gates)
     }
@@ -246,13 +250,13 @@ mod tests {
                 assert!(!spec.locked || matches!(spec.stage, Stage::Stable | Stage::Deprecated), "{}", gate.name);
             }
         }
-        for name in ACTING.iter().chain(MISSING.iter().map(|(name, _)| name)) {
+        for name in EFFECTIVE.iter().chain(UNIMPLEMENTED.iter().map(|(name, _)| name)) {
             assert!(table::GATES.iter().any(|it| it.name == *name), "{name}");
         }
     }
 
     #[test]
-    fn acceptance_shell_043_a_gate_that_is_set_is_told() {
+    fn acceptance_shell_043_a_gate_that_is_set_is_in_the_metric() {
         let metrics = Metrics::new();
         gates(&["--feature-gates=AtomicFIFO=false"]).unwrap().declare(&metrics);
         let text = metrics.encode();
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_settings_counts() {
+    fn last_setting_of_a_gate_wins() {
         for (args, want) in [
             (vec!["--feature-gates=AtomicFIFO=false,kube:AtomicFIFO=true"], true),
             (vec!["--feature-gates=AtomicFIFO=true", "--feature_gates", " AtomicFIFO = F "], false),
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn all_alpha_and_all_beta_move_what_is_not_set_itself() {
+    fn all_alpha_and_all_beta_set_gates_without_a_setting_of_their_own() {
         let on = |args: &str, name: &str| gates(&[args]).unwrap().enabled(name);
         assert!(on("--feature-gates=AllAlpha=true", "ClientsAllowCBOR"));
         assert!(!on("--feature-gates=AllAlpha=true,ClientsAllowCBOR=false", "ClientsAllowCBOR"));
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emulated_release_decides_stage_and_default() {
+    fn emulated_release_sets_stage_and_default() {
         for (version, name, want) in [
             ("1.36", "PodCertificateRequest", Some((Stage::Beta, false))),
             ("1.37", "PodCertificateRequest", Some((Stage::Stable, true))),
@@ -326,20 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_whose_dependency_is_off_is_accepted() {
+    fn gate_whose_dependency_is_off_is_accepted() {
         let gates = gates(&["--feature-gates=DRADeviceTaintRules=true,DRADeviceTaints=false"]).unwrap();
         assert!(gates.enabled("DRADeviceTaintRules") && !gates.enabled("DRADeviceTaints"));
     }
 
     #[test]
-    fn pages_go_with_their_gates() {
-        assert!(gates(&[]).unwrap().pages_off().is_empty());
-        assert_eq!(gates(&["--feature-gates=ComponentStatusz=false"]).unwrap().pages_off(), ["/statusz"]);
-        assert_eq!(gates(&["--feature-gates=AllBeta=false"]).unwrap().pages_off(), ["/flagz", "/statusz"]);
+    fn page_is_served_only_when_its_gate_is_on() {
+        assert!(gates(&[]).unwrap().disabled_pages().is_empty());
+        assert_eq!(gates(&["--feature-gates=ComponentStatusz=false"]).unwrap().disabled_pages(), ["/statusz"]);
+        assert_eq!(gates(&["--feature-gates=AllBeta=false"]).unwrap().disabled_pages(), ["/flagz", "/statusz"]);
     }
 
     #[test]
-    fn gates_that_do_nothing_here_are_told_once() {
+    fn gates_without_effect_give_one_warning() {
         let warnings = |args: &str| gates(&[args]).unwrap().warnings().join("\n");
         assert_eq!(warnings("--feature-gates=AtomicFIFO=true,ComponentFlagz=false"), "");
         assert!(warnings("--feature-gates=AtomicFIFO=false").contains("change nothing in this binary"));
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_nothing_implements_is_told_however_it_is_switched_on() {
+    fn unimplemented_gate_gives_a_warning_however_it_is_enabled() {
         let want = "feature gate WorkloadWithJob is on, and nothing in this binary implements it: Jobs get neither \
                     Workloads nor PodGroups";
         for (args, is_told) in

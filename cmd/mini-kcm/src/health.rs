@@ -1,7 +1,7 @@
 //! The health checks of `/healthz`, `/livez` and `/readyz`.
 
-mod query;
-mod report;
+mod probe_query;
+mod probe_report;
 mod slis;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -11,14 +11,14 @@ use informer::Informers;
 use metrics::Metrics;
 use parking_lot::Mutex;
 
-pub use query::Query;
-pub use report::Report;
-use report::{Check, report, turns};
+pub use probe_query::ProbeQuery;
+pub use probe_report::ProbeReport;
+use probe_report::{Check, record_result, report};
 use slis::Slis;
 
 /// The checks of one manager, shared with its server.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Inner>);
+pub struct HealthChecks(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -32,13 +32,13 @@ struct Inner {
 struct State {
     election: Option<leader_election::Health>,
     /// Empty on a standby.
-    controllers: Vec<Running>,
+    controllers: Vec<RunningController>,
     informers: Option<Informers>,
 }
 
 /// A running controller.
 #[derive(Clone)]
-pub struct Running {
+pub struct RunningController {
     /// Its canonical name.
     pub name: &'static str,
     /// The state of its workers, one per queue.
@@ -47,7 +47,7 @@ pub struct Running {
     pub pages: Vec<Page>,
 }
 
-impl Running {
+impl RunningController {
     /// The data of a controller that is about to run.
     #[must_use]
     pub fn of(controller: &Controller) -> Self {
@@ -82,41 +82,41 @@ impl Probe {
     }
 }
 
-impl Health {
+impl HealthChecks {
     /// Adds the check of the Lease.
-    pub fn watch_election(&self, election: leader_election::Health) {
+    pub fn set_election(&self, election: leader_election::Health) {
         self.0.state.lock().election = Some(election);
     }
 
     /// Adds a check for each running controller, which fails when its workers are stuck. Called after all controllers
     /// are built, so that no probe fails in between.
-    pub fn run_controllers(&self, controllers: Vec<Running>) {
+    pub fn set_controllers(&self, controllers: Vec<RunningController>) {
         self.0.state.lock().controllers = controllers;
     }
 
     /// The running controllers; none on a standby.
     #[must_use]
-    pub fn controllers(&self) -> Vec<Running> {
+    pub fn controllers(&self) -> Vec<RunningController> {
         self.0.state.lock().controllers.clone()
     }
 
     /// Makes readiness depend on the caches.
-    pub fn watch_informers(&self, informers: Informers) {
+    pub fn set_informers(&self, informers: Informers) {
         self.0.state.lock().informers = Some(informers);
     }
 
     /// Runs the checks of a probe and returns its report.
     #[must_use]
-    pub fn answer(&self, probe: Probe, query: &Query) -> Report {
+    pub fn run_checks(&self, probe: Probe, query: &ProbeQuery) -> ProbeReport {
         report(probe.name(), self.checks(probe), query, |check| self.observe(probe, check))
     }
 
     /// Runs one check. `None` when there is no such check at present.
     #[must_use]
-    pub fn answer_one(&self, probe: Probe, name: &str) -> Option<Report> {
+    pub fn run_check(&self, probe: Probe, name: &str) -> Option<ProbeReport> {
         let check = self.checks(probe).into_iter().find(|it| it.name == name)?;
         self.observe(probe, &check);
-        Some(Report::of(check))
+        Some(ProbeReport::of(check))
     }
 
     /// The results of all requested checks, as metrics.
@@ -132,10 +132,10 @@ impl Health {
 
     fn observe(&self, probe: Probe, check: &Check) {
         self.0.slis.observe(probe.name(), &check.name, check.failure.is_none());
-        let turned = turns(&mut self.0.failing.lock(), check);
+        let changed = record_result(&mut self.0.failing.lock(), check);
         match &check.failure {
-            Some(failure) if turned => tracing::warn!(check = %check.name, %failure, "Health check fails"),
-            None if turned => tracing::info!(check = %check.name, "Health check passes again"),
+            Some(failure) if changed => tracing::warn!(check = %check.name, %failure, "Health check fails"),
+            None if changed => tracing::info!(check = %check.name, "Health check passes again"),
             _ => {}
         }
     }
@@ -145,20 +145,20 @@ impl Health {
         let State { election, controllers, informers } = self.0.state.lock().clone();
         let election =
             election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
-        let controllers = controllers.iter().map(|Running { name, worker_health, .. }| {
+        let controllers = controllers.iter().map(|RunningController { name, worker_health, .. }| {
             let stuck = worker_health.iter().find_map(|it| it.read().check().err());
             Check::new(name, stuck.map_or(Ok(()), |it| Err(it.to_string())))
         });
         let mut checks: Vec<Check> = election.chain(controllers).collect();
         if probe == Probe::Readyz {
-            checks.extend(informers.iter().flat_map(Informers::all).map(|it| synced(&*it)));
+            checks.extend(informers.iter().flat_map(Informers::all).map(|it| sync_check(&*it)));
         }
         checks
     }
 }
 
 /// Passes when the informer has synced. The note contains the age of its last sign of life.
-fn synced(watched: &dyn informer::Watched) -> Check {
+fn sync_check(watched: &dyn informer::Watched) -> Check {
     let name = format!("informer-sync/{}", watched.resource());
     let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));
     let note = watched

@@ -17,13 +17,13 @@ use tasks::{Scope, Task};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cache_freshness::CacheFreshness,
     config::{Config, Election, Standby},
-    health::{Health, Running},
-    hearing::deaf,
-    pages::{self, Sources},
-    preflight::{Preflight, Report},
-    serve::{self, Reviewers},
-    view::View,
+    health::{HealthChecks, RunningController},
+    pages::{self, PageData},
+    preflight::{Preflight, PreflightReport},
+    serve::{self, ReviewConnections},
+    watch_health::all_watches_stalled,
 };
 
 /// The maximum time to write pending events at shutdown.
@@ -36,7 +36,7 @@ pub struct Deps {
     /// The connection to the API server.
     pub connection: Connection,
     /// The connections for TokenReviews and SubjectAccessReviews of the serving port's clients.
-    pub reviewers: Reviewers,
+    pub review_connections: ReviewConnections,
     /// Controllers may write only during this term. The write pool of the connection checks the same term.
     pub term: Term,
     /// The clock.
@@ -62,7 +62,7 @@ impl Deps {
     pub fn in_memory(config: &Config, server: Transport, clock: Clock, hostname: &str) -> Self {
         Self {
             connection: Connection::in_memory(server),
-            reviewers: Reviewers::default(),
+            review_connections: ReviewConnections::default(),
             term: if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) },
             clock,
             seed: hostname.bytes().map(u64::from).sum(),
@@ -90,21 +90,21 @@ pub async fn run(config: Config, deps: Deps) -> Exit {
         tracing::warn!("{warning}");
     }
     let mut manager = Manager::new(config, deps);
-    match manager.live().await {
+    match manager.run().await {
         Ok(()) => Exit::Clean,
         Err(cause) => Exit::Failed(cause),
     }
 }
 
 /// Runs the preflight checks of a manager and nothing else.
-pub async fn preflight(config: Config, deps: Deps) -> Report {
-    Manager::new(config, deps).preflight.look().await
+pub async fn preflight(config: Config, deps: Deps) -> PreflightReport {
+    Manager::new(config, deps).preflight.run().await
 }
 
 struct Manager {
     config: Config,
     deps: Deps,
-    health: Health,
+    health: HealthChecks,
     environment: Environment,
     clients: Clients,
     /// Set with `--use-service-account-credentials`.
@@ -116,17 +116,17 @@ struct Manager {
     stopping: CancellationToken,
     started: Timestamp,
     /// The serving port, while it is open.
-    served: Option<serve::Served>,
+    serving_port: Option<serve::ServingPort>,
 }
 
 /// The reason why a term ends.
-enum End {
+enum TermEnd {
     /// A stop was requested by a signal.
-    Asked,
+    StopRequested,
     /// This process makes no progress or gets no watch events. Another manager should lead.
-    MakesRoom(String),
+    StepDown(String),
     /// The Lease is lost, so another manager may write at any moment; or an invariant is broken.
-    Cut(String),
+    Aborted(String),
 }
 
 impl Manager {
@@ -156,11 +156,11 @@ impl Manager {
         let started = deps.clock.wall();
         config.gates.version().declare(&deps.metrics);
         let accounts = config.identity.own_accounts.then(|| clients.accounts(config.limits, deps.scope.spawner()));
-        let preflight = Arc::new(Preflight::new(&config, &clients, &deps.reviewers, &environment));
+        let preflight = Arc::new(Preflight::new(&config, &clients, &deps.review_connections, &environment));
         Self {
             config,
             deps,
-            health: Health::default(),
+            health: HealthChecks::default(),
             environment,
             clients,
             accounts,
@@ -168,62 +168,68 @@ impl Manager {
             informers,
             stopping,
             started,
-            served: None,
+            serving_port: None,
         }
     }
 
-    async fn live(&mut self) -> Result<(), String> {
+    async fn run(&mut self) -> Result<(), String> {
         if let Some(serving) = &self.config.serving {
-            let stand = (self.deps.seed, self.deps.scope.spawner());
-            let (pages, reviewers) = (pages::router(self.sources()), self.deps.reviewers.clone());
-            let served = serve::serve(serving, pages, reviewers, &self.environment, stand);
-            self.served = tokio::select! {
+            let runtime_deps = (self.deps.seed, self.deps.scope.spawner());
+            let (pages, review_connections) = (pages::router(self.page_data()), self.deps.review_connections.clone());
+            let serving_port = serve::serve(serving, pages, review_connections, &self.environment, runtime_deps);
+            self.serving_port = tokio::select! {
                 biased;
                 // Reading the client CA from the cluster may take long. Nothing else has started yet, so a stop ends it
                 // at once.
                 () = self.deps.stop.cancelled() => return Ok(()),
-                served = served => Some(served?),
+                serving_port = serving_port => Some(serving_port?),
             };
         }
-        self.health.watch_informers(self.informers.clone());
+        self.health.set_informers(self.informers.clone());
         let preflight = self.preflight.clone();
-        self.deps.scope.spawner().spawn("preflight", async move { preflight.watch().await });
+        self.deps.scope.spawner().spawn("preflight", async move { preflight.run_periodically().await });
         match self.config.election.clone() {
-            Some(election) => self.live_elected(election).await,
+            Some(election) => self.run_elected(election).await,
             None => {
                 let controllers = self.declare();
-                let view = View::new(&self.clients, &controllers, self.deps.clock.clone(), self.deps.scope.spawner());
-                self.lead(controllers, view, None).await
+                let freshness = CacheFreshness::new(
+                    &self.clients,
+                    &controllers,
+                    self.deps.clock.clone(),
+                    self.deps.scope.spawner(),
+                );
+                self.run_term(controllers, freshness, None).await
             }
         }
     }
 
-    fn sources(&self) -> Sources {
-        let observing = self.config.observing.clone();
-        Sources {
+    fn page_data(&self) -> PageData {
+        let observability = self.config.observability.clone();
+        PageData {
             health: self.health.clone(),
             metrics: self.deps.metrics.clone(),
-            configuration: observing.configuration,
-            flags: observing.flags,
-            off: self.config.gates.pages_off(),
+            configuration: observability.configuration,
+            flags: observability.flags,
+            disabled: self.config.gates.disabled_pages(),
             version: self.config.gates.version(),
             absent: self.config.controllers.absent(),
             log: self.deps.log.clone(),
-            profiling: observing.profiling,
+            profiling: observability.profiling,
             clock: self.deps.clock.clone(),
             started: self.started,
         }
     }
 
     /// Runs as a standby until the Lease is acquired, and as the leader from then on.
-    async fn live_elected(&mut self, election: Election) -> Result<(), String> {
+    async fn run_elected(&mut self, election: Election) -> Result<(), String> {
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
         let identity = leader_election::identity(&self.deps.hostname, &mut rng);
         let mut elector = self.elector(&election, &identity, rng)?;
-        self.health.watch_election(elector.health());
+        self.health.set_election(elector.health());
         let mut controllers = (self.config.standby == Standby::Warm).then(|| self.declare());
         let warm = controllers.as_deref().unwrap_or_default();
-        let mut view = View::new(&self.clients, warm, self.deps.clock.clone(), self.deps.scope.spawner());
+        let mut freshness =
+            CacheFreshness::new(&self.clients, warm, self.deps.clock.clone(), self.deps.scope.spawner());
         let takeover = loop {
             let signal = tokio::select! {
                 biased;
@@ -243,21 +249,21 @@ impl Manager {
             };
             match signal {
                 Signal::NewLeader(identity) => tracing::info!(%identity, "New leader elected"),
-                Signal::ProveAhead { last_write } => view.prove_ahead(last_write),
+                Signal::ProveAhead { last_write } => freshness.prove_ahead(last_write),
                 Signal::Acquired(takeover) => break takeover,
                 Signal::Lost(reason) => return Err(format!("leader election ended: {reason}")),
             }
         };
         let controllers = controllers.take().unwrap_or_else(|| {
             let cold = self.declare();
-            view = View::new(&self.clients, &cold, self.deps.clock.clone(), self.deps.scope.spawner());
+            freshness = CacheFreshness::new(&self.clients, &cold, self.deps.clock.clone(), self.deps.scope.spawner());
             cold
         });
-        view.take_over(takeover);
+        freshness.take_over(takeover);
         let recorder = self.leadership_events(&election, &elector, identity);
-        recorder.led();
-        let ended = self.lead(controllers, view, Some(elector)).await;
-        recorder.stopped().await;
+        recorder.record_start();
+        let ended = self.run_term(controllers, freshness, Some(elector)).await;
+        recorder.record_stop().await;
         ended
     }
 
@@ -289,7 +295,7 @@ impl Manager {
             stopping: self.stopping.clone(),
             resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
-        let enabled = self.config.controllers.ours().map(|(known, start)| {
+        let enabled = self.config.controllers.implemented().map(|(known, start)| {
             // Account tokens are requested from now on, so a warm standby has them long before its term.
             let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
             let client = known.identity().unwrap_or(known.name);
@@ -304,39 +310,44 @@ impl Manager {
     }
 
     /// Runs one term: controllers start, work, and stop in order.
-    async fn lead(&mut self, controllers: Vec<Controller>, view: View, elector: Option<Elector>) -> Result<(), String> {
-        self.preflight.leads();
+    async fn run_term(
+        &mut self,
+        controllers: Vec<Controller>,
+        freshness: CacheFreshness,
+        elector: Option<Elector>,
+    ) -> Result<(), String> {
+        self.preflight.on_term_begun();
         let mut elector = elector;
         let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
         let stop = CancellationToken::new();
-        let unwell = tokio::select! {
+        let early_end = tokio::select! {
             biased;
-            end = self.until_the_end(elector.as_mut()) => Some(end),
-            well = self.wait_for_server() => well.err().map(End::MakesRoom),
+            end = self.wait_for_end(elector.as_mut()) => Some(end),
+            health = self.wait_for_server() => health.err().map(TermEnd::StepDown),
         };
-        let (end, running) = match unwell {
+        let (end, running) = match early_end {
             Some(end) => (end, Vec::new()),
             None => {
-                self.health.run_controllers(controllers.iter().map(Running::of).collect());
-                let running = self.start(controllers, &view, &stop);
-                (self.until_the_end(elector.as_mut()).await, running)
+                self.health.set_controllers(controllers.iter().map(RunningController::of).collect());
+                let running = self.start(controllers, &freshness, &stop);
+                (self.wait_for_end(elector.as_mut()).await, running)
             }
         };
         let failure = match end {
-            End::Cut(reason) => return Err(reason),
-            End::Asked => None,
-            End::MakesRoom(reason) => Some(reason),
+            TermEnd::Aborted(reason) => return Err(reason),
+            TermEnd::StopRequested => None,
+            TermEnd::StepDown(reason) => Some(reason),
         };
         stop.cancel();
         self.stopping.cancel();
         tokio::select! {
             biased;
-            reason = self.cut_short(elector.as_mut()) => return Err(reason),
+            reason = self.wait_for_abort(elector.as_mut()) => return Err(reason),
             drained = self.drain(running) => drained?,
         }
         // A leader that steps down without watch events has no useful notes for its successor.
-        let told = async { if failure.is_none() { Some(view.notes(&self.clients).await) } else { None } };
-        let (notes, _) = tokio::join!(told, join_all(recorders.iter().map(|it| it.flush(FLUSH))));
+        let notes = async { if failure.is_none() { Some(freshness.collect_notes(&self.clients).await) } else { None } };
+        let (notes, _) = tokio::join!(notes, join_all(recorders.iter().map(|it| it.flush(FLUSH))));
         // No write of this process is sent after this line, so the Lease may be released.
         self.deps.term.end();
         if let Some(elector) = elector
@@ -348,7 +359,12 @@ impl Manager {
         failure.map_or(Ok(()), Err)
     }
 
-    fn start(&self, controllers: Vec<Controller>, view: &View, stop: &CancellationToken) -> Vec<(&'static str, Task)> {
+    fn start(
+        &self,
+        controllers: Vec<Controller>,
+        freshness: &CacheFreshness,
+        stop: &CancellationToken,
+    ) -> Vec<(&'static str, Task)> {
         let spawner = self.deps.scope.spawner();
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
         let running = self.deps.metrics.gauges(
@@ -358,10 +374,10 @@ impl Manager {
         );
         let started = controllers.into_iter().map(|controller| {
             let name = controller.name();
-            let proved = view.proved(controller.caches());
+            let proved = freshness.wait_until_proved(controller.caches());
             let pause = self.config.start_interval.mul_f64(1.0 + rng.f64());
             let stop = stop.clone();
-            let runs = running.with_label_values(&[name, "kube-controller-manager"]);
+            let running_gauge = running.with_label_values(&[name, "kube-controller-manager"]);
             let task = spawner.spawn(name, async move {
                 tokio::select! {
                     biased;
@@ -369,30 +385,35 @@ impl Manager {
                     () = tokio::time::sleep(pause) => {}
                 }
                 tracing::info!(controller = name, "Controller starting...");
-                runs.set(1);
+                running_gauge.set(1);
                 controller.run(stop, proved).await;
-                runs.set(0);
+                running_gauge.set(0);
             });
             (name, task)
         });
         started.collect()
     }
 
-    async fn until_the_end(&self, mut elector: Option<&mut Elector>) -> End {
+    async fn wait_for_end(&self, mut elector: Option<&mut Elector>) -> TermEnd {
         // Only a manager with leader election can step down for another one.
         let elected = elector.is_some();
-        let deaf =
-            async { if elected { deaf(&self.informers, &self.deps.term).await } else { std::future::pending().await } };
+        let all_watches_stalled = async {
+            if elected {
+                all_watches_stalled(&self.informers, &self.deps.term).await
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             biased;
-            reason = self.cut_short(elector.take()) => End::Cut(reason),
-            () = self.deps.stop.cancelled() => End::Asked,
-            reason = deaf => End::MakesRoom(reason),
+            reason = self.wait_for_abort(elector.take()) => TermEnd::Aborted(reason),
+            () = self.deps.stop.cancelled() => TermEnd::StopRequested,
+            reason = all_watches_stalled => TermEnd::StepDown(reason),
         }
     }
 
     /// Returns when the term was lost, or when it must end at once.
-    async fn cut_short(&self, elector: Option<&mut Elector>) -> String {
+    async fn wait_for_abort(&self, elector: Option<&mut Elector>) -> String {
         let lost = async {
             let Some(elector) = elector else { return std::future::pending().await };
             loop {
@@ -414,8 +435,8 @@ impl Manager {
         let api = self.clients.unfenced("health", self.config.limits);
         let deadline = self.deps.clock.now() + SERVER_HEALTHY;
         loop {
-            let asked = tokio::time::timeout_at(deadline, api.read("/healthz", "*/*")).await;
-            match asked {
+            let response = tokio::time::timeout_at(deadline, api.read("/healthz", "*/*")).await;
+            match response {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(err)) if self.deps.clock.now() + Duration::from_secs(1) >= deadline => {
                     return Err(format!("failed to wait for apiserver being healthy: {err}"));
@@ -439,10 +460,10 @@ impl Manager {
             }
         }));
         let timeout = self.config.shutdown_timeout;
-        let say_every = timeout.map_or(Duration::from_secs(5), |it| it / 3);
-        let say = async {
+        let log_interval = timeout.map_or(Duration::from_secs(5), |it| it / 3);
+        let log_progress = async {
             loop {
-                tokio::time::sleep(say_every).await;
+                tokio::time::sleep(log_interval).await;
                 tracing::info!(
                     runningControllers = waiting.lock().join(", "),
                     "Still waiting for some controllers to terminate..."
@@ -464,7 +485,7 @@ impl Manager {
             () = too_late => {
                 Err(format!("controller shutdown timeout reached, still running: {}", waiting.lock().join(", ")))
             }
-            () = say => Ok(()),
+            () = log_progress => Ok(()),
         }
     }
 
@@ -499,16 +520,16 @@ struct LeadershipEvents {
 }
 
 impl LeadershipEvents {
-    fn led(&self) {
-        self.say(leader_election::became_leader(&self.identity));
+    fn record_start(&self) {
+        self.record(leader_election::became_leader(&self.identity));
     }
 
-    async fn stopped(&self) {
-        self.say(leader_election::stopped_leading(&self.identity));
+    async fn record_stop(&self) {
+        self.record(leader_election::stopped_leading(&self.identity));
         self.recorder.flush(FLUSH).await;
     }
 
-    fn say(&self, message: String) {
+    fn record(&self, message: String) {
         self.recorder.event(&self.lease, Type::Normal, leader_election::EVENT_REASON, message);
     }
 }

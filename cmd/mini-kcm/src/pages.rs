@@ -22,12 +22,12 @@ use clock::{Clock, Timestamp};
 use metrics::Metrics;
 use serde_json::Value;
 
-use crate::{health::Health, version::Version};
+use crate::{health::HealthChecks, version::VersionInfo};
 
 /// The data behind the pages.
-pub struct Sources {
+pub struct PageData {
     /// The health checks.
-    pub health: Health,
+    pub health: HealthChecks,
     /// The metrics registry of the manager.
     pub metrics: Metrics,
     /// The content of `/configz`.
@@ -35,9 +35,9 @@ pub struct Sources {
     /// Every flag and its value. Sensitive values are hidden.
     pub flags: BTreeMap<String, String>,
     /// Pages that are off because of their feature gate.
-    pub off: Vec<&'static str>,
+    pub disabled: Vec<&'static str>,
     /// The version.
-    pub version: Version,
+    pub version: VersionInfo,
     /// Enabled controllers that are not in this binary.
     pub absent: Vec<&'static str>,
     /// The log handle.
@@ -51,22 +51,22 @@ pub struct Sources {
 }
 
 /// All pages.
-pub fn router(sources: Sources) -> Router {
-    let Sources { health, metrics, configuration, flags, off, version, absent, log, profiling, clock, started } =
-        sources;
+pub fn router(page_data: PageData) -> Router {
+    let PageData { health, metrics, configuration, flags, disabled, version, absent, log, profiling, clock, started } =
+        page_data;
     let configuration = json(&serde_json::json!({"kubecontrollermanager.config.k8s.io": configuration}));
     let versions = json(&version.page());
     let routes = probes::routes(health.clone())
         .merge(monitoring::routes(&health, metrics))
-        .merge(status::routes(flags, status::Status { version, absent, off, clock: clock.clone(), started }))
+        .merge(status::routes(flags, status::StatuszPage { version, absent, disabled, clock: clock.clone(), started }))
         .route("/configz", any(async || configuration))
         .route("/version", any(async || versions));
     let routes = if profiling { routes.merge(debug::routes(health, log, clock)) } else { routes };
-    routes.fallback(not_found).layer(axum::middleware::map_response(uncached))
+    routes.fallback(not_found).layer(axum::middleware::map_response(disable_caching))
 }
 
 /// No answer may be cached.
-async fn uncached(mut response: Response) -> Response {
+async fn disable_caching(mut response: Response) -> Response {
     let never = HeaderValue::from_static("no-cache, private");
     response.headers_mut().insert(header::CACHE_CONTROL, never);
     response

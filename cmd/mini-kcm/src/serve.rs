@@ -11,18 +11,18 @@ use tokio::sync::oneshot;
 use crate::config::Serving;
 
 /// The rate limit of reviews, as in upstream.
-const BUDGET: Limits = Limits { qps: 200.0, burst: 400 };
+const REVIEW_LIMITS: Limits = Limits { qps: 200.0, burst: 400 };
 
 /// Connections for TokenReviews and SubjectAccessReviews; `None` without a usable kubeconfig.
 #[derive(Clone, Default)]
-pub struct Reviewers {
+pub struct ReviewConnections {
     /// From `--authentication-kubeconfig`.
     pub authentication: Option<Connection>,
     /// From `--authorization-kubeconfig`.
     pub authorization: Option<Connection>,
 }
 
-impl Reviewers {
+impl ReviewConnections {
     /// Opens the connections of the flags. Without a flag it uses the in-cluster configuration, if there is one.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ fn optional<T>(flag: &str, kubeconfig: Option<&Path>, opened: Result<T, ConfigEr
             if !err.is_no_pod() {
                 tracing::warn!(
                     flag, %err,
-                    "the configuration of this pod cannot be used, so no server is asked who may see the pages"
+                    "cannot use the in-cluster configuration; the serving port sends no reviews for this flag"
                 );
             }
             Ok(None)
@@ -61,7 +61,7 @@ fn optional<T>(flag: &str, kubeconfig: Option<&Path>, opened: Result<T, ConfigEr
 }
 
 /// An open serving port. It is closed on drop.
-pub struct Served {
+pub struct ServingPort {
     /// Its address.
     pub address: SocketAddr,
     _open: oneshot::Sender<()>,
@@ -75,16 +75,16 @@ pub struct Served {
 pub async fn serve(
     serving: &Serving,
     pages: Router,
-    reviewers: Reviewers,
+    review_connections: ReviewConnections,
     environment: &Environment,
     (seed, spawner): (u64, Spawner),
-) -> Result<Served, String> {
+) -> Result<ServingPort, String> {
     let api = |connection: Option<Connection>, name| {
-        connection.map(|it| Clients::new(it, environment.clone()).unfenced(name, BUDGET))
+        connection.map(|it| Clients::new(it, environment.clone()).unfenced(name, REVIEW_LIMITS))
     };
     let deps = Deps {
-        authenticator: api(reviewers.authentication, "authentication"),
-        authorizer: api(reviewers.authorization, "authorization"),
+        authenticator: api(review_connections.authentication, "authentication"),
+        authorizer: api(review_connections.authorization, "authorization"),
         clock: environment.clock.clone(),
         seed,
         metrics: environment.metrics.clone(),
@@ -94,8 +94,8 @@ pub async fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|err| format!("cannot serve: {err}"))?;
     let (open, mut closed) = oneshot::channel();
-    let (tell, told) = oneshot::channel();
-    let work = move || {
+    let (sender, receiver) = oneshot::channel();
+    let run_port = move || {
         runtime.block_on(async move {
             // No value is sent on `closed`. It completes when its sender is dropped, also while the port still starts.
             let served = tokio::select! {
@@ -103,20 +103,20 @@ pub async fn serve(
                 _ = &mut closed => return,
                 served = serving::serve(options, pages, deps) => served,
             };
-            let serves = served.is_ok();
+            let is_serving = served.is_ok();
             // The receiver is gone when the manager has stopped.
-            let _ = tell.send(served);
-            if serves {
+            let _ = sender.send(served);
+            if is_serving {
                 let _ = closed.await;
             }
         });
         // Tasks that still run are aborted.
         runtime.shutdown_background();
     };
-    let thread = std::thread::Builder::new().name("serving".to_owned()).spawn(work);
+    let thread = std::thread::Builder::new().name("serving".to_owned()).spawn(run_port);
     thread.map_err(|err| format!("cannot serve: {err}"))?;
-    match told.await {
-        Ok(Ok(address)) => Ok(Served { address, _open: open }),
+    match receiver.await {
+        Ok(Ok(address)) => Ok(ServingPort { address, _open: open }),
         Ok(Err(err)) => Err(err.to_string()),
         Err(_) => Err("cannot serve: the thread ended".to_owned()),
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_kubeconfig_that_a_flag_names_must_be_usable() {
+    fn kubeconfig_from_a_flag_must_be_usable() {
         let no_pod = || ConfigError::InCluster(InClusterError::NoPod("KUBERNETES_SERVICE_HOST"));
         let no_roots = || ConfigError::Tls("no roots".to_owned());
         let unreadable = || ConfigError::Kubeconfig { path: "/k".into(), reason: "gone".to_owned() };

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
-    flags::{self, Asked},
+    flags::{self, Invocation},
     manager::{self, Deps, Exit},
-    serve::Reviewers,
+    serve::ReviewConnections,
 };
 
 /// TCP user timeout of write connections without leader election: a dead peer is detected after this time.
@@ -23,16 +23,16 @@ const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let config = match flags::parse(args) {
-        Asked::Print(text) => {
-            return if say(&text) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        Invocation::Print(text) => {
+            return if print(&text) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
-        Asked::Run(typed) => Config::new(typed),
+        Invocation::Run(typed) => Config::new(typed),
     };
     let config = match config {
         Ok(config) => config,
         Err(errors) => {
             for error in errors {
-                complain(&error);
+                print_error(&error);
             }
             return ExitCode::FAILURE;
         }
@@ -40,11 +40,11 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let log = match klog::install(config.logging.clone(), Clock::system()) {
         Ok(log) => log,
         Err(err) => {
-            complain(&format!("cannot log: {err}"));
+            print_error(&format!("cannot log: {err}"));
             return ExitCode::FAILURE;
         }
     };
-    introduce(&config);
+    log_start(&config);
     // One worker thread. Controllers mostly wait for the API server, and waking a second thread costs CPU.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
@@ -54,7 +54,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     if config.identity.preflight {
-        let code = runtime.block_on(look_around(config, log.clone()));
+        let code = runtime.block_on(run_preflight(config, log.clone()));
         runtime.shutdown_background();
         log.end(|| ());
         return code;
@@ -76,24 +76,24 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 /// Logs the flags and then the version, as the first lines of every log.
-fn introduce(config: &Config) {
-    for (name, value) in &config.observing.flags {
+fn log_start(config: &Config) {
+    for (name, value) in &config.observability.flags {
         tracing::debug!(target: klog::FLAG, "FLAG: --{name}={value:?}");
     }
     tracing::info!(version = concat!("v", env!("CARGO_PKG_VERSION")), "Starting");
 }
 
 /// `--preflight`
-async fn look_around(config: Config, log: klog::Handle) -> ExitCode {
+async fn run_preflight(config: Config, log: klog::Handle) -> ExitCode {
     let deps = match deps(&config, log, CancellationToken::new()).await {
         Ok(deps) => deps,
         Err(cause) => {
-            complain(&cause);
+            print_error(&cause);
             return ExitCode::FAILURE;
         }
     };
     let report = manager::preflight(config, deps).await;
-    if say(&report.text()) && report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if print(&report.text()) && report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn run(config: Config, log: klog::Handle) -> Exit {
@@ -129,7 +129,7 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     let election = config.election.as_ref();
     let write_timeout =
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
-    let metrics = Metrics::with(config.observing.choices.clone());
+    let metrics = Metrics::with(config.observability.filter.clone());
     metrics.register(Box::new(metrics::process::Process::this()));
     let options = PoolOptions {
         spawner: scope.spawner(),
@@ -139,32 +139,43 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
         lease_attempt: election.map_or(Duration::MAX, |it| it.with_identity(String::new()).request_timeout()),
         plugins: Plugins::new(&metrics),
     };
-    let reviewers = match &config.serving {
-        Some(serving) => Reviewers::open(serving, &options)?,
-        None => Reviewers::default(),
+    let review_connections = match &config.serving {
+        Some(serving) => ReviewConnections::open(serving, &options)?,
+        None => ReviewConnections::default(),
     };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
-    tell_of_ourselves(&metrics, log.clone(), scope.spawner());
+    register_process_metrics(&metrics, log.clone(), scope.spawner());
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
+    Ok(Deps {
+        connection,
+        review_connections,
+        term,
+        clock,
+        seed: fastrand::u64(..),
+        metrics,
+        log,
+        scope,
+        stop,
+        hostname,
+    })
 }
 
-/// Registers the process metrics, which exist once per process. The task count covers the scope of `spawner`; the
-/// serving port has its own runtime and is not counted.
-fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
+/// Registers the process metrics, which exist once per process. The task count covers the scope of `spawner` on all
+/// runtimes, also on that of the serving port.
+fn register_process_metrics(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     let tasks = metrics.gauges(
         "go_goroutines",
-        "Number of tasks that currently exist, under the name that dashboards ask for.",
+        "Number of tasks that currently exist, under the name that dashboards use.",
         &[],
     );
     let dropped = metrics.counters(
         "mini_kcm_log_lines_dropped_total",
-        "Log lines that were dropped, as nobody took them in time.",
+        "Log lines that were dropped, because the reader of the log was too slow.",
         &[],
     );
     let (tasks, dropped) = (tasks.with_label_values::<&str>(&[]), dropped.with_label_values::<&str>(&[]));
     metrics.before_encode(move || {
-        tasks.set(i64::try_from(spawner.alive()).unwrap_or(i64::MAX));
+        tasks.set(i64::try_from(spawner.task_count()).unwrap_or(i64::MAX));
         dropped.inc_by(log.newly_dropped());
     });
 }
@@ -187,17 +198,17 @@ fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output 
 }
 
 /// Writes the requested text to standard output. Returns false, and reports on standard error, when the write failed.
-fn say(text: &str) -> bool {
+fn print(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     if let Err(err) = &written {
-        complain(&format!("cannot write to standard output: {err}"));
+        print_error(&format!("cannot write to standard output: {err}"));
     }
     written.is_ok()
 }
 
 /// Writes to standard error, because the log does not exist yet.
-fn complain(text: &str) {
+fn print_error(text: &str) {
     // A failed write to standard error cannot be reported.
     let _ = writeln!(std::io::stderr().lock(), "Error: {text}");
 }
@@ -207,9 +218,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tasks_of_the_ports_runtime_are_told_too() {
+    fn tasks_of_every_runtime_are_in_the_metric() {
         let (metrics, scope) = (Metrics::new(), Scope::new());
-        tell_of_ourselves(&metrics, klog::Handle::detached(), scope.spawner());
+        register_process_metrics(&metrics, klog::Handle::detached(), scope.spawner());
         let runtimes = [(), ()].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
         for runtime in &runtimes {
             runtime.block_on(async {

@@ -32,20 +32,20 @@ pub fn platform() -> String {
 
 /// The emulated versions of this binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Version {
+pub struct VersionInfo {
     /// `--emulated-version`: the minor version.
     pub emulation: u32,
     /// `--min-compatibility-version`: the minor version.
     pub min_compatibility: u32,
 }
 
-impl Default for Version {
+impl Default for VersionInfo {
     fn default() -> Self {
         Self { emulation: MINOR, min_compatibility: MINOR - 1 }
     }
 }
 
-impl Version {
+impl VersionInfo {
     /// Our own name and version.
     #[must_use]
     pub fn product(self) -> &'static str {
@@ -135,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_is_the_one_whose_behaviour_this_is() {
-        assert_eq!(RELEASE, format!("v{}", Version::default().binary()));
+    fn release_matches_the_binary_version() {
+        assert_eq!(RELEASE, format!("v{}", VersionInfo::default().binary()));
     }
 
     #[test]
-    fn acceptance_shell_045_the_build_and_the_releases_are_told() {
+    fn acceptance_shell_045_build_and_versions_are_in_the_metrics() {
         let metrics = Metrics::new();
-        Version { emulation: 36, min_compatibility: 35 }.declare(&metrics);
+        VersionInfo { emulation: 36, min_compatibility: 35 }.declare(&metrics);
         let text = metrics.encode();
         assert!(text.contains("git_version=\"v1.37.0+mini-kcm."), "{text}");
         let versions = "version_info{binary=\"1.37.0\",component=\"kube\",emulation=\"1.36\",min_compat=\"1.35\"} 1";

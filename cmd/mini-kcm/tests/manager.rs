@@ -14,7 +14,7 @@ use http::HeaderValue;
 use metrics::Metrics;
 use mini_kcm::{
     config::Config,
-    flags::{self, Asked},
+    flags::{self, Invocation},
     manager::{self, Deps, Exit},
 };
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ struct Replica {
 
 impl Replica {
     fn start(cluster: &TestCluster, name: &'static str, args: &[&str]) -> Self {
-        let (config, deps) = Self::ready(cluster, name, args);
+        let (config, deps) = Self::prepare(cluster, name, args);
         let Deps { clock, stop, metrics, .. } = &deps;
         let (clock, stop, metrics) = (clock.clone(), stop.clone(), metrics.clone());
         let exit = tokio::spawn(manager::run(config, deps));
@@ -42,9 +42,9 @@ impl Replica {
     }
 
     /// The configuration and dependencies of a replica.
-    fn ready(cluster: &TestCluster, name: &'static str, args: &[&str]) -> (Config, Deps) {
+    fn prepare(cluster: &TestCluster, name: &'static str, args: &[&str]) -> (Config, Deps) {
         let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
-        let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
+        let Invocation::Run(typed) = flags::parse(args) else { panic!("flags") };
         let config = Config::new(typed).unwrap();
         let clock = Clock::virtual_from(epoch());
         let service = cluster.service();
@@ -59,14 +59,17 @@ impl Replica {
     }
 
     /// The requests of this replica, without the Lease, events and preflight.
-    fn work<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
+    fn requests_of_controllers<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
         let ours = calls.iter().filter(|it| it.user_agent.ends_with(&format!("#{}", self.name)));
         let ours = ours.filter(|it| !it.user_agent.contains("/preflight#"));
         ours.filter(|it| !it.verb.is_empty() && !matches!(it.resource.as_str(), "leases" | "events")).collect()
     }
 
     fn writes<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
-        self.work(calls).into_iter().filter(|it| !matches!(it.verb, "get" | "list" | "watch")).collect()
+        self.requests_of_controllers(calls)
+            .into_iter()
+            .filter(|it| !matches!(it.verb, "get" | "list" | "watch"))
+            .collect()
     }
 
     async fn ended(self) -> Exit {
@@ -88,7 +91,7 @@ fn cluster() -> TestCluster {
 }
 
 /// Creates a namespace with a ConfigMap, and deletes the namespace.
-fn condemn(cluster: &TestCluster, name: &str) {
+fn create_terminating_namespace(cluster: &TestCluster, name: &str) {
     cluster.create(json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
@@ -97,7 +100,7 @@ fn condemn(cluster: &TestCluster, name: &str) {
     cluster.delete("namespaces", "", name);
 }
 
-fn gone(cluster: &TestCluster, name: &str) -> bool {
+fn is_gone(cluster: &TestCluster, name: &str) -> bool {
     cluster.get("namespaces", "", name).is_none()
 }
 
@@ -105,40 +108,41 @@ fn lease(cluster: &TestCluster) -> Value {
     cluster.get("leases", "kube-system", "kube-controller-manager").unwrap_or_default()
 }
 
-fn leads(cluster: &TestCluster, replica: &str) -> bool {
+fn is_leader(cluster: &TestCluster, replica: &str) -> bool {
     let holder = lease(cluster)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
     holder.starts_with(&format!("{replica}_"))
 }
 
 /// Advances virtual time until the condition holds, for ten minutes at most.
-async fn until(what: &str, so: impl Fn() -> bool) {
+async fn wait_until(what: &str, is_true: impl Fn() -> bool) {
     for _ in 0..60_000 {
-        if so() {
+        if is_true() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("never came true: {what}");
+    panic!("not within ten minutes: {what}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_052_a_manager_leads_tells_so_empties_a_namespace_and_stops_in_order() {
+async fn acceptance_machinery_052_a_manager_leads_records_events_empties_a_namespace_and_stops_in_order() {
     let cluster = cluster();
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     let replica = Replica::start(&cluster, "a", &[]);
-    until("the namespace is gone", || gone(&cluster, "doomed")).await;
-    assert!(leads(&cluster, "a"));
+    wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
+    assert!(is_leader(&cluster, "a"));
     assert!(replica.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 1"));
     replica.stop.cancel();
     assert_eq!(replica.ended().await, Exit::Clean);
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
     let calls = cluster.requests();
     let released = calls.iter().rposition(|it| it.resource == "leases" && it.verb == "update").unwrap();
-    let said: Vec<String> = cluster.list("events", "kube-system").iter().map(|it| it["message"].to_string()).collect();
+    let messages: Vec<String> =
+        cluster.list("events", "kube-system").iter().map(|it| it["message"].to_string()).collect();
     for what in ["became leader", "stopped leading"] {
         assert!(
-            said.iter().any(|it| it.contains(what) && it.contains("a_")),
-            "acceptance_machinery_052: {what} in {said:?}"
+            messages.iter().any(|it| it.contains(what) && it.contains("a_")),
+            "acceptance_machinery_052: {what} in {messages:?}"
         );
     }
     let late = calls[released..].iter().filter(|it| it.resource != "leases" && it.resource != "events");
@@ -150,20 +154,20 @@ async fn acceptance_machinery_052_a_manager_leads_tells_so_empties_a_namespace_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_002_a_controller_switched_off_does_nothing_and_asks_for_nothing() {
+async fn acceptance_shell_002_a_disabled_controller_sends_no_requests() {
     let cluster = cluster();
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     // The garbage collector is off too, because it watches every type, including namespaces.
     let replica =
         Replica::start(&cluster, "a", &["--controllers=*,-namespace-controller,-garbage-collector-controller"]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     let calls = cluster.requests();
-    let others = replica.work(&calls);
-    assert!(others.iter().any(|it| it.resource == "jobs"), "others work");
+    let others = replica.requests_of_controllers(&calls);
+    assert!(others.iter().any(|it| it.resource == "jobs"), "other controllers run");
     assert!(others.iter().all(|it| it.resource != "namespaces"), "no informer, no queue, no worker");
     assert!(!replica.metrics.encode().contains("workqueue_depth{name=\"namespace\"}"));
-    assert!(!gone(&cluster, "doomed"));
+    assert!(!is_gone(&cluster, "terminating"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,15 +175,15 @@ async fn acceptance_shell_033_a_standby_writes_nothing_and_is_warm() {
     for (standby, informers) in [("--standby=warm", true), ("--standby=cold", false)] {
         let cluster = cluster();
         let leader = Replica::start(&cluster, "a", &[]);
-        until("a leads", || leads(&cluster, "a")).await;
+        wait_until("a leads", || is_leader(&cluster, "a")).await;
         let other = Replica::start(&cluster, "b", &[standby]);
-        condemn(&cluster, "doomed");
-        until("the namespace is gone", || gone(&cluster, "doomed")).await;
+        create_terminating_namespace(&cluster, "terminating");
+        wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
         let calls = cluster.requests();
         assert!(!leader.writes(&calls).is_empty());
         assert!(other.writes(&calls).is_empty(), "{standby}");
-        assert_eq!(!other.work(&calls).is_empty(), informers, "{standby}");
-        assert!(leads(&cluster, "a"));
+        assert_eq!(!other.requests_of_controllers(&calls).is_empty(), informers, "{standby}");
+        assert!(is_leader(&cluster, "a"));
         assert!(other.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 0"));
         other.stop.cancel();
         assert_eq!(other.ended().await, Exit::Clean, "a standby stops at once");
@@ -190,20 +194,20 @@ async fn acceptance_shell_033_a_standby_writes_nothing_and_is_warm() {
 async fn acceptance_shell_036_sigterm_drains_releases_and_the_standby_acts_at_once() {
     let cluster = cluster();
     let leader = Replica::start(&cluster, "a", &[]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     let other = Replica::start(&cluster, "b", &[]);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     leader.stop.cancel();
     assert_eq!(leader.ended().await, Exit::Clean);
-    until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
+    wait_until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
     let calls = cluster.requests();
     let released = calls.iter().rfind(|it| it.resource == "leases" && it.user_agent.ends_with("#a")).unwrap().at;
     let took = other.writes(&calls)[0].at - released;
     assert!(took <= Duration::from_millis(150), "{took:?}");
-    assert!(leads(&cluster, "b"));
+    assert!(is_leader(&cluster, "b"));
     assert_eq!(lease(&cluster)["spec"]["leaseTransitions"], 1);
-    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
     assert!(!other.exit.is_finished());
 }
 
@@ -211,12 +215,12 @@ async fn acceptance_shell_036_sigterm_drains_releases_and_the_standby_acts_at_on
 async fn acceptance_shell_034_a_crashed_leader_is_replaced_when_its_lease_expires() {
     let cluster = cluster();
     let leader = Replica::start(&cluster, "a", &[]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     let other = Replica::start(&cluster, "b", &[]);
     tokio::time::sleep(Duration::from_secs(5)).await;
     leader.exit.abort();
-    condemn(&cluster, "doomed");
-    until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
+    create_terminating_namespace(&cluster, "terminating");
+    wait_until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
     let calls = cluster.requests();
     let renewals =
         calls.iter().filter(|it| it.resource == "leases" && it.user_agent.ends_with("#a") && it.status == 200);
@@ -227,10 +231,10 @@ async fn acceptance_shell_034_a_crashed_leader_is_replaced_when_its_lease_expire
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_035_a_leader_that_cannot_renew_ends_with_a_failure_before_anybody_can_lead() {
+async fn acceptance_shell_035_a_leader_that_cannot_renew_fails_before_another_manager_can_lead() {
     let cluster = cluster();
     let leader = Replica::start(&cluster, "a", &[]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     cluster.intercept(|call| if call.resource == "leases" { Verdict::Hang } else { Verdict::Pass });
     let begin = now();
     let Exit::Failed(cause) = leader.ended().await else { panic!("a lost lease is a failure") };
@@ -239,30 +243,30 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_ends_with_a_failure_bef
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_037_controllers_that_do_not_stop_cost_the_release() {
+async fn acceptance_shell_037_the_lease_is_not_released_while_controllers_run() {
     let cluster = cluster();
     cluster.intercept(|call| if call.verb == "deletecollection" { Verdict::Hang } else { Verdict::Pass });
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     let leader = Replica::start(&cluster, "a", &["--controller-shutdown-timeout=7s"]);
-    until("a call hangs", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
+    wait_until("a call hangs", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
     let begin = now();
     leader.stop.cancel();
     let Exit::Failed(cause) = leader.ended().await else { panic!("a controller that does not stop is a failure") };
     assert!(cause.contains("namespace-controller"), "{cause}");
     assert_eq!(begin.elapsed().as_secs(), 7);
-    assert!(leads(&cluster, "a"), "what still runs may still write: the Lease is not given away");
+    assert!(is_leader(&cluster, "a"), "running controllers may still write, so the Lease is not released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_pass_ends_between_two_calls_when_the_manager_stops() {
+async fn long_sync_ends_between_two_calls_when_the_manager_stops() {
     let cluster = cluster();
     let slow = |verb: &str| matches!(verb, "list" | "deletecollection");
     cluster.intercept(move |call| if slow(call.verb) { Verdict::Delay(Duration::from_secs(4)) } else { Verdict::Pass });
     for number in 0..40 {
-        condemn(&cluster, &format!("doomed-{number}"));
+        create_terminating_namespace(&cluster, &format!("terminating-{number}"));
     }
     let leader = Replica::start(&cluster, "a", &[]);
-    until("a pass is on its way", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
+    wait_until("a sync has begun", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
     let begin = now();
     leader.stop.cancel();
     assert_eq!(leader.ended().await, Exit::Clean);
@@ -271,12 +275,15 @@ async fn a_long_pass_ends_between_two_calls_when_the_manager_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_once_tried_for_the_lease_and_failed_stops_in_order() {
+async fn standby_stops_in_order_after_a_failed_attempt_to_acquire() {
     let cluster = cluster();
     let ours = |call: &Call| call.verb == "create" && call.resource == "leases";
     cluster.intercept(move |call| if ours(call) { Verdict::text(500, "etcd failed") } else { Verdict::Pass });
     let standby = Replica::start(&cluster, "a", &[]);
-    until("it has tried", || cluster.requests().iter().any(|it| it.verb == "create" && it.resource == "leases")).await;
+    wait_until("it has tried to acquire", || {
+        cluster.requests().iter().any(|it| it.verb == "create" && it.resource == "leases")
+    })
+    .await;
     cluster.create(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "kube-controller-manager", "namespace": "kube-system"},
@@ -286,28 +293,29 @@ async fn a_standby_that_once_tried_for_the_lease_and_failed_stops_in_order() {
         },
     }));
     standby.stop.cancel();
-    assert_eq!(standby.ended().await, Exit::Clean, "another one's Lease is not ours to give back");
-    assert!(leads(&cluster, "b"));
+    assert_eq!(standby.ended().await, Exit::Clean, "the Lease of another holder is not released");
+    assert!(is_leader(&cluster, "b"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_038_a_term_begins_only_on_a_healthy_server() {
-    for (sick, want) in [(5, None), (60, Some("failed to wait for apiserver being healthy"))] {
+    for (unhealthy_for, want) in [(5, None), (60, Some("failed to wait for apiserver being healthy"))] {
         let cluster = cluster();
         let begin = now();
         cluster.intercept(move |call| {
-            let well = call.path != "/healthz" || call.at.duration_since(begin) >= Duration::from_secs(sick);
-            if well { Verdict::Pass } else { Verdict::text(500, "etcd failed") }
+            let is_healthy =
+                call.path != "/healthz" || call.at.duration_since(begin) >= Duration::from_secs(unhealthy_for);
+            if is_healthy { Verdict::Pass } else { Verdict::text(500, "etcd failed") }
         });
-        condemn(&cluster, "doomed");
+        create_terminating_namespace(&cluster, "terminating");
         let replica = Replica::start(&cluster, "a", &[]);
         match want {
-            None => until("the namespace is gone", || gone(&cluster, "doomed")).await,
+            None => wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await,
             Some(text) => {
-                let Exit::Failed(cause) = replica.ended().await else { panic!("sick for too long") };
+                let Exit::Failed(cause) = replica.ended().await else { panic!("unhealthy for too long") };
                 assert!(cause.contains(text), "{cause}");
                 assert!(begin.elapsed() <= Duration::from_secs(11), "{:?}", begin.elapsed());
-                assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "", "another may do better");
+                assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "", "the Lease is released");
             }
         }
     }
@@ -316,25 +324,25 @@ async fn acceptance_shell_038_a_term_begins_only_on_a_healthy_server() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_the_term_began() {
     let cluster = cluster();
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     let replica = Replica::start(&cluster, "a", &["--controller-start-interval=10s"]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     let begin = now();
-    until("a works", || !replica.writes(&cluster.requests()).is_empty()).await;
+    wait_until("a works", || !replica.writes(&cluster.requests()).is_empty()).await;
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(10) && took <= Duration::from_millis(20_100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_056_a_leader_that_slept_through_its_lease_writes_nothing_of_its_old_term() {
+async fn acceptance_machinery_056_a_leader_suspended_past_its_lease_writes_nothing_of_its_old_term() {
     let cluster = cluster();
     // The rate limit is so low that writes of the old term wait for it when the machine is suspended.
     let mut leader = Replica::start(&cluster, "a", &["--kube-api-qps=0.05", "--kube-api-burst=1"]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     for number in 0..50 {
-        condemn(&cluster, &format!("doomed-{number}"));
+        create_terminating_namespace(&cluster, &format!("terminating-{number}"));
     }
-    until("a works", || !leader.writes(&cluster.requests()).is_empty()).await;
+    wait_until("a works", || !leader.writes(&cluster.requests()).is_empty()).await;
     leader.clock.suspend(Duration::from_secs(20));
     let before = leader.writes(&cluster.requests()).len();
     let Exit::Failed(cause) = (&mut leader.exit).await.unwrap() else { panic!("the term is over") };
@@ -345,9 +353,9 @@ async fn acceptance_machinery_056_a_leader_that_slept_through_its_lease_writes_n
 #[tokio::test(start_paused = true)]
 async fn without_leader_election_there_is_no_lease() {
     let cluster = cluster();
-    condemn(&cluster, "doomed");
+    create_terminating_namespace(&cluster, "terminating");
     let replica = Replica::start(&cluster, "a", &["--leader-elect=false"]);
-    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
     replica.stop.cancel();
     assert_eq!(replica.ended().await, Exit::Clean);
     // Preflight reads the Leases to find other managers.
@@ -358,14 +366,14 @@ async fn without_leader_election_there_is_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_stops_while_the_lease_becomes_its_own_gives_it_back() {
+async fn standby_that_stops_while_it_acquires_the_lease_releases_it() {
     for delay in [0, 1, 5, 20] {
         let cluster = cluster();
         cluster.intercept(|call| {
             if call.resource == "leases" { Verdict::DelayAnswer(Duration::from_millis(10)) } else { Verdict::Pass }
         });
         let replica = Replica::start(&cluster, "a", &[]);
-        until("the first try", || cluster.requests().iter().any(|it| it.resource == "leases")).await;
+        wait_until("the first try", || cluster.requests().iter().any(|it| it.resource == "leases")).await;
         tokio::time::sleep(Duration::from_millis(delay)).await;
         replica.stop.cancel();
         assert_eq!(replica.ended().await, Exit::Clean);
@@ -375,11 +383,11 @@ async fn a_standby_that_stops_while_the_lease_becomes_its_own_gives_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_on_an_unwell_server_releases_the_lease_and_is_no_failure() {
+async fn stop_on_an_unhealthy_server_releases_the_lease_and_is_no_failure() {
     let cluster = cluster();
     cluster.intercept(|call| if call.path == "/healthz" { Verdict::Hang } else { Verdict::Pass });
     let replica = Replica::start(&cluster, "a", &[]);
-    until("a leads", || leads(&cluster, "a")).await;
+    wait_until("a leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     replica.stop.cancel();
     assert_eq!(replica.ended().await, Exit::Clean);
@@ -387,21 +395,21 @@ async fn a_signal_on_an_unwell_server_releases_the_lease_and_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_does_not_wait_anew_for_what_it_saw_deleted_as_a_standby() {
+async fn warm_standby_does_not_wait_again_for_deletions_that_it_observed() {
     for (standby, fast) in [("--standby=warm", true), ("--standby=cold", false)] {
         let cluster = cluster();
         cluster.intercept(|call| {
-            let held = call.subresource == "finalize" && call.user_agent.ends_with("#a");
-            if held { Verdict::status(500, "InternalError", "held") } else { Verdict::Pass }
+            let is_blocked = call.subresource == "finalize" && call.user_agent.ends_with("#a");
+            if is_blocked { Verdict::status(500, "InternalError", "held") } else { Verdict::Pass }
         });
         let leader = Replica::start(&cluster, "a", &[]);
-        until("a leads", || leads(&cluster, "a")).await;
+        wait_until("a leads", || is_leader(&cluster, "a")).await;
         let _other = Replica::start(&cluster, "b", &[standby]);
-        condemn(&cluster, "doomed");
+        create_terminating_namespace(&cluster, "terminating");
         tokio::time::sleep(Duration::from_secs(30)).await;
         let begin = now();
         leader.stop.cancel();
-        until("the namespace is gone", || gone(&cluster, "doomed")).await;
+        wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
         assert_eq!(begin.elapsed() < Duration::from_secs(1), fast, "{standby}: {:?}", begin.elapsed());
     }
 }

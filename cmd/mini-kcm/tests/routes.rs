@@ -16,10 +16,10 @@ use http_body_util::{BodyExt as _, Full};
 use metrics::Metrics;
 use mini_kcm::{
     config::Config,
-    flags::{self, Asked},
-    health::Health,
-    pages::{Sources, router},
-    version::Version,
+    flags::{self, Invocation},
+    health::HealthChecks,
+    pages::{PageData, router},
+    version::VersionInfo,
 };
 use serde_json::{Value, json};
 use tasks::Scope;
@@ -93,7 +93,7 @@ fn chance(seed: u64) -> Transport {
     let rng = std::sync::Arc::new(rng);
     Transport::new(tower::service_fn(move |request: http::Request<client::Body>| {
         let (code, status) = {
-            let mut rng = rng.lock().expect("nobody panics here");
+            let mut rng = rng.lock().expect("no panic while the lock is held");
             let user = json!({ "username": "jane", "groups": ["system:masters"] });
             match rng.u8(0..6) {
                 0 => (403, json!({ "code": 403, "message": "no" })),
@@ -115,7 +115,7 @@ fn chance(seed: u64) -> Transport {
 
 /// All layers except the connection: authentication, authorization, and all pages.
 async fn service(seed: u64, scope: &Scope) -> Router {
-    let Asked::Run(typed) = flags::parse(std::iter::empty()) else { panic!("flags") };
+    let Invocation::Run(typed) = flags::parse(std::iter::empty()) else { panic!("flags") };
     let serving = Config::new(typed).unwrap().serving.unwrap();
     let (clock, metrics) = (Clock::virtual_from(Timestamp::UNIX_EPOCH), Metrics::new());
     let environment = Environment {
@@ -136,20 +136,20 @@ async fn service(seed: u64, scope: &Scope) -> Router {
         metrics: metrics.clone(),
         spawner: scope.spawner(),
     };
-    let sources = Sources {
-        health: Health::default(),
+    let page_data = PageData {
+        health: HealthChecks::default(),
         metrics,
         configuration: json!({ "kind": "KubeControllerManagerConfiguration" }),
         flags: [("v".to_owned(), "2".to_owned())].into(),
-        off: Vec::new(),
-        version: Version { emulation: 36, min_compatibility: 35 },
+        disabled: Vec::new(),
+        version: VersionInfo { emulation: 36, min_compatibility: 35 },
         absent: vec!["job-controller"],
         log: klog::Handle::detached(),
         profiling: true,
         clock: clock.clone(),
         started: clock.wall(),
     };
-    serving::gate(&options, &deps).await.unwrap().protect(router(sources))
+    serving::auth_layer(&options, &deps).await.unwrap().protect(router(page_data))
 }
 
 fn noise(rng: &mut Rng, most: usize) -> Vec<u8> {
@@ -185,16 +185,16 @@ fn wrong(code: StatusCode, text: &[u8]) -> Option<&'static str> {
     if panicked {
         Some("a page panicked")
     } else if !known {
-        Some("a code that nobody expects")
+        Some("an unexpected code")
     } else if matches!(code.as_u16(), 401 | 403) && serde_json::from_slice::<Value>(text).is_err() {
-        Some("a refusal that is no Status")
+        Some("a refusal that is not a Status")
     } else {
         None
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_answers_that_are_left_unread_keep_no_probe_out() {
+async fn unread_health_responses_do_not_block_probes() {
     let scope = Scope::new();
     let service = service(1, &scope).await;
     let ask = async |path: &str| {
@@ -208,15 +208,15 @@ async fn health_answers_that_are_left_unread_keep_no_probe_out() {
         unread.push(ask(&long).await);
     }
     assert_eq!(ask("/healthz").await.status(), 200);
-    for answer in unread {
-        assert_eq!(answer.status(), 200);
-        let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        assert!(text.len() <= serving::SMALL_ANSWER && text.ends_with(b"\nhealthz check passed\n"), "{}", text.len());
+    for response in unread {
+        assert_eq!(response.status(), 200);
+        let text = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert!(text.len() <= serving::SMALL_RESPONSE && text.ends_with(b"\nhealthz check passed\n"), "{}", text.len());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn arbitrary_requests_are_answered_clearly_and_break_nothing() {
+async fn random_requests_get_known_responses_without_panic() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
     let (cases, seed) = (variable("CASES").unwrap_or(3000), variable("SEED").unwrap_or(1));
     let scope = Scope::new();
@@ -227,9 +227,9 @@ async fn arbitrary_requests_are_answered_clearly_and_break_nothing() {
         sent += 1;
         let shown = format!("case {sent} of seed {seed}: {request:?}");
         let head = request.method() == "HEAD";
-        let answer = service.clone().oneshot(request).await.unwrap();
-        let code = answer.status();
-        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap_or_else(|err| panic!("{shown}: {err}"));
+        let response = service.clone().oneshot(request).await.unwrap();
+        let code = response.status();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_else(|err| panic!("{shown}: {err}"));
         *codes.entry(code.as_u16()).or_default() += 1;
         if let Some(wrong) = wrong(code, &body).filter(|_| !head) {
             panic!("{shown}: {wrong}: {code} {}", String::from_utf8_lossy(&body));

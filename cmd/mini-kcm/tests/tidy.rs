@@ -34,7 +34,7 @@ const VALUES: &[&str] = &[
     "client::ApiError",
     "client::Propagation",
     "client::discovery::Discovery",
-    "client::discovery::Served",
+    "client::discovery::ServedResource",
     "clock::Instant",
     "clock::Timestamp",
     "core",
@@ -67,7 +67,7 @@ const EFFECTS: &[&str] = &[
 
 /// Words that no handler may contain. A handler runs in the task of its informer, where all other handlers wait for it.
 /// Time zones are read from files.
-const SLOW: &[&str] = &[".await", "async fn", "std::fs", "std::net", "zones"];
+const BLOCKING: &[&str] = &[".await", "async fn", "std::fs", "std::net", "zones"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -110,34 +110,34 @@ fn packages() -> Vec<Package> {
     packages.collect()
 }
 
-fn sources(below: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(below).unwrap() {
+fn collect_sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && path.file_name().unwrap() != "target" {
-            sources(&path, found);
+            collect_sources(&path, found);
         } else if path.extension().is_some_and(|it| it == "rs") {
             found.push(path);
         }
     }
 }
 
-/// The rooms of the workspace. A crate depends on its own room and on those after it.
-const ROOMS: &[&str] = &["cmd/", "controllers/", "shared/controller/", "shared/kube/", "shared/process/"];
+/// The groups of the workspace. A crate depends on its own group and on those after it.
+const GROUPS: &[&str] = &["cmd/", "controllers/", "shared/controller/", "shared/kube/", "shared/process/"];
 
-/// The index of a folder in [`ROOMS`]; `None` for `shared/testing` and `e2e`.
-fn room(folder: &str) -> Option<usize> {
-    ROOMS.iter().position(|it| folder.starts_with(it))
+/// The index of a folder in [`GROUPS`]; `None` for `shared/testing` and `e2e`.
+fn group(folder: &str) -> Option<usize> {
+    GROUPS.iter().position(|it| folder.starts_with(it))
 }
 
 #[test]
-fn a_crate_depends_only_on_its_own_room_and_on_those_after_it() {
+fn crate_depends_only_on_its_own_group_and_those_after_it() {
     let packages = packages();
     let folder_of = |name: &str| packages.iter().find(|it| it.name == name).map(|it| it.folder.clone());
     assert!(packages.len() > 15, "metadata lists the workspace");
     for Package { name, folder, normal, .. } in &packages {
         for dependency in normal {
             let Some(target) = folder_of(dependency) else { continue };
-            let (from, to) = (room(folder), room(&target));
+            let (from, to) = (group(folder), group(&target));
             let allowed = match from {
                 // Tests may depend on every shared crate, but on no controller.
                 None => target.starts_with("shared/"),
@@ -147,33 +147,33 @@ fn a_crate_depends_only_on_its_own_room_and_on_those_after_it() {
             // `serving` sends TokenReviews and SubjectAccessReviews to the API server.
             let is_delegated_auth = (name.as_str(), dependency.as_str()) == ("serving", "client");
             assert!(allowed || is_delegated_auth, "{name} must not depend on {dependency}");
-            let for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing");
+            let is_for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing");
             // The playground is a complete cluster, and no crate depends on it. The simulation contains a test cluster,
             // and only tests use it. The scenarios of e2e are tests too, and need pods that run and end.
-            let may = match name.as_str() {
+            let is_permitted = match name.as_str() {
                 "playground" => dependency != "testing",
                 "testing" => dependency == "test-cluster",
                 "e2e" => dependency == "fake-nodes",
                 _ => false,
             };
-            assert!(!for_tests || may, "{name} depends on {dependency} outside its tests");
+            assert!(!is_for_tests || is_permitted, "{name} depends on {dependency} outside its tests");
         }
     }
 }
 
 #[test]
-fn the_log_hears_our_crates_and_nobody_elses() {
+fn only_our_crates_log_below_warnings() {
     let mut ours: Vec<String> = packages().iter().map(|it| it.name.replace('-', "_")).collect();
     // The test and the bench of klog itself.
     ours.extend(["cost".to_owned(), "lines".to_owned()]);
     ours.sort_unstable();
-    assert_eq!(klog::OURS, ours);
+    assert_eq!(klog::OUR_CRATES, ours);
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
     let others = lock.split("[[package]]").filter(|it| it.contains("\nsource = "));
     let names: Vec<String> = others.filter_map(|it| Some(it.split('"').nth(1)?.replace('-', "_"))).collect();
     assert!(names.len() > 100, "the lock file is read");
     for name in names {
-        assert!(!klog::OURS.contains(&name.as_str()), "{name} is not ours, and could tell secrets");
+        assert!(!klog::OUR_CRATES.contains(&name.as_str()), "{name} is not ours, and its lines may contain secrets");
     }
 }
 
@@ -181,7 +181,7 @@ fn the_log_hears_our_crates_and_nobody_elses() {
 fn every_dependency_is_used() {
     for Package { name, folder, all, .. } in packages() {
         let mut files = Vec::new();
-        sources(&root().join(folder), &mut files);
+        collect_sources(&root().join(folder), &mut files);
         let code: String = files.iter().map(|it| fs::read_to_string(it).unwrap()).collect();
         for dependency in all.iter().filter(|it| !FOR_A_FEATURE.contains(&it.as_str())) {
             let path = format!("{}::", dependency.replace('-', "_"));
@@ -254,22 +254,22 @@ fn no_file_imports_one_that_imports_it() {
 #[test]
 fn handlers_only_translate() {
     let mut files = Vec::new();
-    sources(&root().join("controllers"), &mut files);
+    collect_sources(&root().join("controllers"), &mut files);
     files.retain(|it| it.ends_with("src/handlers.rs"));
     assert!(files.len() >= 4, "{files:?}");
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        for word in SLOW {
+        for word in BLOCKING {
             assert!(!text.contains(word), "{}: a handler mentions {word}", file.display());
         }
     }
 }
 
 #[test]
-fn no_file_hides_unfinished_work() {
+fn no_file_contains_unfinished_work() {
     let mut files = Vec::new();
     for top in ["cmd", "controllers", "shared", "e2e"] {
-        sources(&root().join(top), &mut files);
+        collect_sources(&root().join(top), &mut files);
     }
     assert!(files.len() > 60);
     // Built from parts, so that this file does not match.

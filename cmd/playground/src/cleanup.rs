@@ -53,7 +53,8 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
         let objects = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
         for it in objects.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
             let patch = Operation::Merge(json!({ "metadata": { "finalizers": null } }));
-            let removed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), patch)).await;
+            let removed =
+                user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), patch)).await;
             left.extend(removed.err().map(|err| format!("{err:#}")));
         }
         left.extend(delete(user, name).await.err().map(|err| format!("{err:#}")));

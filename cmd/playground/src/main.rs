@@ -15,11 +15,11 @@ mod observed;
 mod run;
 mod samples;
 mod screen;
+mod screen_model;
 mod shared_state;
 mod signals;
 mod target;
 mod user;
-mod screen_model;
 
 use std::process::ExitCode;
 

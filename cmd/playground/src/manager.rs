@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use mini_kcm::{
     config::Config,
-    flags::{self, Asked},
+    flags::{self, Invocation},
     manager::Exit,
 };
 use tasks::Spawner;
@@ -31,11 +31,11 @@ pub(crate) fn config(options: &Options, target: &Target) -> anyhow::Result<Optio
     // The invalid flags came from the user, after `--`.
     let typed = || format!("-- {}", options.manager.join(" "));
     match flags::parse(args) {
-        Asked::Run(parsed) => {
+        Invocation::Run(parsed) => {
             let config = Config::new(parsed).map_err(|errors| anyhow::anyhow!(errors.join("; ")));
             Ok(Some(config.with_context(typed)?))
         }
-        Asked::Print(text) => bail!("after --: {text}"),
+        Invocation::Print(text) => bail!("after --: {text}"),
     }
 }
 

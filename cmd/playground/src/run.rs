@@ -18,11 +18,11 @@ use crate::{
     manager::{self, Manager},
     samples::{Progress, SAMPLES, Sample, State},
     screen::Screen,
+    screen_model::{Row, ScreenModel},
     shared_state::{Known, SharedState},
     signals::Signals,
     target::{Cluster, ManagerPlan, Target},
     user::User,
-    screen_model::{ScreenModel, Row},
 };
 
 /// The time limit for the registration of the nodes. In this process they register at once.
@@ -66,7 +66,12 @@ async fn wait_for_second_signal(signals: &mut Signals, stop: &CancellationToken)
     signals.next().await;
 }
 
-async fn run_samples(options: &Options, folder: &Path, stop: &CancellationToken, open: fn() -> Screen) -> anyhow::Result<()> {
+async fn run_samples(
+    options: &Options,
+    folder: &Path,
+    stop: &CancellationToken,
+    open: fn() -> Screen,
+) -> anyhow::Result<()> {
     let (clock, scope, state) = (Clock::system(), Scope::new(), Arc::new(SharedState::new()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let target = async {
@@ -276,7 +281,7 @@ fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
 /// Samples whose controller runs.
 fn runnable_samples(config: Option<&Config>) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
-        Some(config) => config.controllers.ours().any(|(known, _)| known.name == controller),
+        Some(config) => config.controllers.implemented().any(|(known, _)| known.name == controller),
         // A real manager runs all controllers.
         None => true,
     };

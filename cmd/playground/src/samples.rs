@@ -1,7 +1,7 @@
 //! The table of samples. A new sample is one entry: its objects, the user's steps, its progress.
 
-mod namespace_deletion;
 mod jobs;
+mod namespace_deletion;
 mod owners;
 mod pods;
 

@@ -198,7 +198,7 @@ impl Ctx {
     /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all CronJobs are enqueued. Without
     /// CronJobs the check stops; the handler of the next new CronJob starts it again.
     fn check_clock(&self) -> Outcome {
-        if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
+        if self.drift.lock().detect_jump(self.clock.wall(), self.clock.now()) {
             tracing::info!("The wall clock has jumped: all CronJobs are enqueued");
             for entry in self.cron_jobs.store().entries() {
                 self.queue.add_to(sync_key(entry.meta().key()), Lane::Slow);

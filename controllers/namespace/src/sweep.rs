@@ -122,7 +122,8 @@ impl Sweep<'_> {
             return SweepResult { findings, pods_remain: false };
         }
         // An early pass must not delete kinds that protect pods, also not objects created since the count.
-        let is_next = |it: &&&ServedResource| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
+        let is_next =
+            |it: &&&ServedResource| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
         let mut others: Vec<&ServedResource> = kinds.iter().filter(is_next).copied().collect();
         // Kinds that were late come last, so they delay only each other. Of the others the one with the oldest request
         // is first, because a slow pass may end before it has asked all.

@@ -109,7 +109,7 @@ impl Ctx {
     /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all Jobs that wait for their TTL are
     /// enqueued. Without Jobs the check stops; the handler of the next Job starts it again.
     fn check_clock(&self) -> Outcome {
-        if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
+        if self.drift.lock().detect_jump(self.clock.wall(), self.clock.now()) {
             tracing::info!("The wall clock has jumped: all finished Jobs are enqueued");
             for entry in self.jobs.entries() {
                 if entry.readable().is_some_and(|it| expiry::active_ttl(it).is_some()) {

@@ -8,7 +8,7 @@ use std::{path::Path, time::Duration};
 use anyhow::Context;
 use api::Pod;
 use clock::Clock;
-use e2e::{Usage, StandaloneInformers};
+use e2e::{StandaloneInformers, Usage};
 use serde_json::json;
 
 #[global_allocator]

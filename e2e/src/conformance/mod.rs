@@ -13,9 +13,9 @@ mod variables;
 
 mod target;
 
-mod version_order;
 mod run;
 mod stream;
+mod version_order;
 
 mod normalise;
 mod text;

@@ -110,7 +110,10 @@ impl Normaliser {
         }
         let mut object = Map::new();
         for (key, value) in map {
-            let inner = NormalisationContext { list: around.list.filter(|_| key == "metadata" || key.starts_with('.')), ..around };
+            let inner = NormalisationContext {
+                list: around.list.filter(|_| key == "metadata" || key.starts_with('.')),
+                ..around
+            };
             let inner = if key == "resourceVersion" { around } else { inner };
             let value = self.value(&key, value, inner);
             object.insert(self.named(&key), value);

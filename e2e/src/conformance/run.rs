@@ -12,10 +12,10 @@ use super::{
     Action, Call, Case, Chunks, Compare, Entry, Reading, Step, Target,
     compare::AFTER,
     normalise::Normaliser,
-    version_order::VersionOrder,
     path,
     stream::{Next, Watch, is_plain_bookmark},
     variables::{NAMESPACES, Saved, Variables},
+    version_order::VersionOrder,
 };
 
 const JSON: &str = "application/json";

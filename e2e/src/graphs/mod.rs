@@ -5,13 +5,13 @@
 //! objects), [`ObservedObjects`] (observed objects), [`ScriptRunner`] (runs a script with one propagation policy),
 //! `result`, [`script_files`](crate::script_files) (the files).
 
-mod observed_objects;
 mod kinds;
+mod observed_objects;
 mod result;
 mod runner;
 mod script;
 
-pub use observed_objects::{ObservedObjects, ObservedObject};
 pub use kinds::{Kind, definitions};
-pub use runner::{ScriptRunner, RunContext};
+pub use observed_objects::{ObservedObject, ObservedObjects};
+pub use runner::{RunContext, ScriptRunner};
 pub use script::{Graph, Policy, Step, Topic, Until};

@@ -34,7 +34,8 @@ impl ObservedObjects {
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
         let observed = Arc::new(Self { seen: Mutex::default(), changes: watch::Sender::new(0) });
         for kind in Kind::ALL {
-            let (observed, api) = (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
+            let (observed, api) =
+                (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
             spawner.spawn("board", async move {
                 list_and_watch(api, move |change| match change {
                     Change::All(objects) => observed.on_list(kind, &objects),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::observed_objects::{ObservedObjects, ObservedObject};
+use super::observed_objects::{ObservedObject, ObservedObjects};
 
 /// One object that a script created.
 #[derive(Debug, Clone)]

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    observed_objects::{ObservedObjects, ObservedObject},
     kinds::Kind,
+    observed_objects::{ObservedObject, ObservedObjects},
     result::{CreatedObject, result},
     script::{Edit, Graph, InOrder, Policy, Step, Until},
 };
@@ -274,7 +274,8 @@ impl<'a> ScriptRunner<'a> {
             anyhow::ensure!(as_wanted, "finalizers of {name} are {found}");
         }
         if let Some(reason) = event {
-            let told = self.result()["events"].as_array().is_some_and(|it| it.iter().any(|it| it["reason"] == **reason));
+            let told =
+                self.result()["events"].as_array().is_some_and(|it| it.iter().any(|it| it["reason"] == **reason));
             anyhow::ensure!(told, "no event {reason}");
         }
         Ok(())

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    observed_objects::{NamespaceObjects, Kind, ObservedObject},
     kubelet::{is_deleting, name},
+    observed_objects::{Kind, NamespaceObjects, ObservedObject},
     times::Zero,
 };
 

@@ -5,15 +5,15 @@
 //! (observed objects), [`ScriptRunner`] (runs a script), [`comparable`] (the result),
 //! [`script_files`](crate::script_files) (the files).
 
-mod observed_objects;
 mod comparable;
 mod kubelet;
+mod observed_objects;
 mod runner;
 mod script;
 mod times;
 
-pub use observed_objects::{ObservedObjects, NamespaceObjects, Kind};
 pub use comparable::comparable;
-pub use runner::{ScriptRunner, RunContext, create};
+pub use observed_objects::{Kind, NamespaceObjects, ObservedObjects};
+pub use runner::{RunContext, ScriptRunner, create};
 pub use script::{Run, Step, Topic, Until, Which, Workload};
 pub use times::Zero;

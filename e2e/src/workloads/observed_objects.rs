@@ -68,7 +68,8 @@ impl ObservedObjects {
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
         let observed = Arc::new(Self::default());
         for kind in Kind::ALL {
-            let (observed, api) = (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
+            let (observed, api) =
+                (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
             spawner.spawn("observed-objects", list_and_watch_kind(api, kind, observed));
         }
         observed

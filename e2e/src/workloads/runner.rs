@@ -12,8 +12,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    observed_objects::{ObservedObjects, NamespaceObjects, Kind},
     kubelet::{self, choose, has_ended, is_bound, is_deleting, is_tracked, name},
+    observed_objects::{Kind, NamespaceObjects, ObservedObjects},
     script::{EditPod, Run, Step, Until, Which, Workload},
     times::Zero,
 };
@@ -265,7 +265,13 @@ impl<'a> ScriptRunner<'a> {
         self.wait_for("that", look).await
     }
 
-    fn check(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, objects: &NamespaceObjects) -> anyhow::Result<()> {
+    fn check(
+        &self,
+        until: &Until,
+        status: Option<&Value>,
+        own: Option<&Value>,
+        objects: &NamespaceObjects,
+    ) -> anyhow::Result<()> {
         let pods = objects.existing(Kind::Pod);
         let shown = || pods.iter().map(shown_pod).collect::<Vec<_>>().join(", ");
         if until.gone {
@@ -310,7 +316,11 @@ impl<'a> ScriptRunner<'a> {
     }
 
     /// Waits for a result, checking at each change.
-    async fn wait_for<T>(&self, what: &str, look: impl Fn(&NamespaceObjects) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    async fn wait_for<T>(
+        &self,
+        what: &str,
+        look: impl Fn(&NamespaceObjects) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
         let deadline = self.context.clock.now() + TIME_LIMIT;
         let mut changes = self.objects.subscribe();
         loop {

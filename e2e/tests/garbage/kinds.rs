@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    setup::{self, DEFINITIONS, TIME_LIMIT, Setup, wait_until_gone, with_owner},
+    setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 
@@ -81,7 +81,7 @@ async fn collect_round(setup: &Setup, name: &str, number: usize) -> anyhow::Resu
 /// Waits until there are no requests for removed kinds; upstream's collector repeats them for ever.
 async fn wait_until_no_requests(setup: &Setup) {
     let mut audit = setup.server.audit();
-    let is_request = 
+    let is_request =
         |it: &AuditEvent| it.user().starts_with("system:serviceaccount:") && it.uri.contains(GROUP) && it.verb != "get";
     let quiet = eventually("no more requests for removed kinds", DISCOVERY_TIME_LIMIT, async || {
         let before = audit.count(is_request)?;

@@ -10,9 +10,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod files;
 mod kinds;
 mod results;
-mod files;
 mod setup;
 mod trees;
 mod trouble;
@@ -84,7 +84,8 @@ async fn acceptance_gc_007_jobs_and_pods_of_deleted_cronjob_are_deleted(on: On) 
 }
 
 async fn dependents_of_owner_with_orphan_finalizer_stay(on: On) {
-    RunResults::assert_as_recorded(on, &["orphans-by-itself", "dependent-that-orphans", "foreground-then-orphan"]).await;
+    RunResults::assert_as_recorded(on, &["orphans-by-itself", "dependent-that-orphans", "foreground-then-orphan"])
+        .await;
 }
 
 async fn acceptance_gc_015_049_custom_resources_as_owners_and_dependents(on: On) {
@@ -120,7 +121,8 @@ async fn acceptance_gc_026_owner_in_another_namespace_counts_as_absent_and_gives
 }
 
 async fn acceptance_gc_027_034_cluster_scoped_object_is_never_deleted_for_a_namespaced_owner(on: On) {
-    RunResults::assert_as_recorded(on, &["cluster-owned-by-a-namespace", "cluster-owned-by-nobody-in-a-namespace"]).await;
+    RunResults::assert_as_recorded(on, &["cluster-owned-by-a-namespace", "cluster-owned-by-nobody-in-a-namespace"])
+        .await;
 }
 
 async fn acceptance_gc_028_dependents_of_cluster_scoped_owner_are_collected_in_namespaces(on: On) {

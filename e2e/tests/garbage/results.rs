@@ -8,9 +8,9 @@ use std::{
 use clock::Clock;
 use e2e::{
     AuditEvent, Flavour,
-    graphs::{ObservedObjects, ScriptRunner, RunContext},
-    script_files::differences,
+    graphs::{ObservedObjects, RunContext, ScriptRunner},
     report,
+    script_files::differences,
 };
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -145,7 +145,11 @@ async fn run_files(
     for (file, name, graph) in graphs {
         for (run, policy) in graph.runs(name) {
             let expected = file.expected(&run, flavour).filter(|_| !record);
-            script_runs.push(ScriptRun { name: run, runner: ScriptRunner::new(context, name, graph, policy), expected });
+            script_runs.push(ScriptRun {
+                name: run,
+                runner: ScriptRunner::new(context, name, graph, policy),
+                expected,
+            });
         }
     }
     let runs = script_runs.iter().map(|it| it.run(context));

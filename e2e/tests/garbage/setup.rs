@@ -82,7 +82,11 @@ pub(crate) fn owned_by(owner: &Value, blocks: bool) -> Value {
 }
 
 /// The same object with an owner.
-pub(crate) fn with_owner((path, mut object): objects::PathAndObject, owner: &Value, blocks: bool) -> objects::PathAndObject {
+pub(crate) fn with_owner(
+    (path, mut object): objects::PathAndObject,
+    owner: &Value,
+    blocks: bool,
+) -> objects::PathAndObject {
     object["metadata"]["ownerReferences"] = json!([owned_by(owner, blocks)]);
     (path, object)
 }

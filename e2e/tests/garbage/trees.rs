@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 
 use crate::{
-    setup::{self, NAME, TIME_LIMIT, Setup, wait_until_gone, with_owner},
+    setup::{self, NAME, Setup, TIME_LIMIT, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 

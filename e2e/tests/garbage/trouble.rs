@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    setup::{self, DEFINITIONS, TIME_LIMIT, Setup, wait_until_gone, with_owner},
+    setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner},
     support::{On, on_both_servers},
 };
 
@@ -85,9 +85,11 @@ async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kin
         "apiVersion": "broken.e2e.mini-kcm.dev/v1", "kind": "Relic",
         "metadata": { "name": "old", "ownerReferences": nobody },
     });
-    eventually("the custom resource to be served", TIME_LIMIT, async || admin.create(&relics("v1"), &stored).await.map(Some))
-        .await
-        .unwrap();
+    eventually("the custom resource to be served", TIME_LIMIT, async || {
+        admin.create(&relics("v1"), &stored).await.map(Some)
+    })
+    .await
+    .unwrap();
     admin.merge(&of_definition, &relic(broken, "v2")).await.unwrap();
     eventually("lists to fail", TIME_LIMIT, async || {
         let answer = admin.send(Method::GET, &relics("v2"), None).await?;

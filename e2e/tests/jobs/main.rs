@@ -10,8 +10,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod results;
 mod files;
+mod results;
 mod setup;
 
 use results::RunResults;
@@ -96,5 +96,9 @@ async fn acceptance_ttl_018_expired_job_with_finalizer_remains(on: On) {
 }
 
 async fn acceptance_ttl_019_pods_of_expired_job_are_deleted(on: On) {
-    RunResults::assert_as_recorded(on, &["gone-after-its-time", "failed-and-gone-after-its-time", "time-to-live-set-later"]).await;
+    RunResults::assert_as_recorded(
+        on,
+        &["gone-after-its-time", "failed-and-gone-after-its-time", "time-to-live-set-later"],
+    )
+    .await;
 }

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use e2e::{
-    Audit, AuditEvent, Flavour,
+    Audit, AuditEvent, Flavour, report,
     script_files::differences,
-    report,
-    workloads::{Kind, ScriptRunner, RunContext, Workload, comparable},
+    workloads::{Kind, RunContext, ScriptRunner, Workload, comparable},
 };
 use futures::future::join_all;
 use serde_json::Value;
@@ -115,7 +114,8 @@ async fn run_files(files: &[File], setup: &Setup, on: On, flavour: Flavour, reco
         .filter(|(_, (name, workload))| is_runnable(setup, on, name, workload))
         .map(|(file, (name, workload))| ScriptRun { name, workload, expected: file.expected(name, flavour) });
     let script_runs: Vec<ScriptRun<'_>> = script_runs.collect();
-    let runners: Vec<ScriptRunner<'_>> = script_runs.iter().map(|it| ScriptRunner::new(context, it.name, it.workload)).collect();
+    let runners: Vec<ScriptRunner<'_>> =
+        script_runs.iter().map(|it| ScriptRunner::new(context, it.name, it.workload)).collect();
     let runs = script_runs.iter().zip(&runners).map(|(script_run, runner)| script_run.run(runner, context, record));
     let result = join_all(runs).await;
     let took = context.clock.now().saturating_duration_since(begun);

@@ -59,7 +59,8 @@ impl Setup {
             tokio::time::sleep(Duration::from_secs(u64::try_from(60 - second)?)).await;
         }
         let zero = Zero::of(clock.wall());
-        let context = RunContext { admin, observed, nodes: fleet.names().to_vec(), clock, zero, ours: flavour == Flavour::Ours };
+        let context =
+            RunContext { admin, observed, nodes: fleet.names().to_vec(), clock, zero, ours: flavour == Flavour::Ours };
         Ok(Self { managers, collector, context, _scope: scope, server })
     }
 

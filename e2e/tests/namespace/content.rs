@@ -7,7 +7,7 @@ use futures::StreamExt;
 use serde_json::json;
 
 use crate::{
-    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, TIME_LIMIT, Setup},
+    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT},
     support::{On, on_both_servers},
 };
 
@@ -34,7 +34,8 @@ async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_
     .await
     .unwrap();
     let customs = (0..60).map(|it| objects::custom(name, "crowds", &format!("c-{it}")));
-    let pods = (0..40).map(|it| objects::with_finalizer("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
+    let pods =
+        (0..40).map(|it| objects::with_finalizer("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
     setup.admin.create_all(customs.chain(pods).collect()).await.unwrap();
 
     namespaces::delete(&setup.admin, name).await.unwrap();
@@ -184,9 +185,11 @@ async fn acceptance_namespace_027_custom_resource_defined_after_the_start_is_del
     setup.admin.create(&path, &definition).await.unwrap();
     setup.namespace(name, Vec::new()).await.unwrap();
     let (path, object) = objects::with_finalizer("e2e.mini-kcm.dev/hold", objects::custom(name, "latecomers", "one"));
-    eventually("the custom resource to be served", TIME_LIMIT, async || setup.admin.create(&path, &object).await.map(Some))
-        .await
-        .unwrap();
+    eventually("the custom resource to be served", TIME_LIMIT, async || {
+        setup.admin.create(&path, &object).await.map(Some)
+    })
+    .await
+    .unwrap();
     namespaces::delete(&setup.admin, name).await.unwrap();
 
     let stuck = namespaces::wait_until_true(&setup.admin, name, &[REMAINING, FINALIZERS], TIME_LIMIT).await.unwrap();

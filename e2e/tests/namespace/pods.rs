@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::{eventually, namespaces, objects, report};
 
 use crate::{
-    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, TIME_LIMIT, Setup},
+    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT},
     support::{On, on_both_servers},
 };
 

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, TIME_LIMIT, Setup, flavour, launch},
+    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, Setup, TIME_LIMIT, flavour, launch},
     support::{On, on_both_servers},
 };
 

@@ -6,15 +6,15 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     controllers::Selection,
-    flags::{self, Kind, Typed, show_duration},
+    flags::{self, FlagValues, Kind, show_duration},
 };
 
 /// A field and its flag.
 type Field = (&'static str, &'static str);
 
 /// The whole object. A field without a flag has upstream's value.
-pub(super) fn configuration(flags: &Typed, controllers: &Selection) -> Value {
-    let flags = Flags(flags);
+pub(super) fn configuration(flags: &FlagValues, controllers: &Selection) -> Value {
+    let flags = FlagReader(flags);
     let mut object = json!({
         "kind": "KubeControllerManagerConfiguration",
         "apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1",
@@ -106,7 +106,7 @@ const SECTIONS: &[(&str, &[Field])] = &[
     ("ResourceClaimController", &[("ConcurrentSyncs", "concurrent-resourceclaim-syncs")]),
 ];
 
-fn generic(flags: &Flags<'_>, controllers: &Selection) -> Value {
+fn generic(flags: &FlagReader<'_>, controllers: &Selection) -> Value {
     let mut generic = flags.fields(&[
         ("MinResyncPeriod", "min-resync-period"),
         ("ControllerStartInterval", "controller-start-interval"),
@@ -137,7 +137,7 @@ fn generic(flags: &Flags<'_>, controllers: &Selection) -> Value {
     generic
 }
 
-fn cloud(flags: &Flags<'_>) -> Value {
+fn cloud(flags: &FlagReader<'_>) -> Value {
     let mut cloud = flags.fields(&[
         ("ExternalCloudVolumePlugin", "external-cloud-volume-plugin"),
         ("UseServiceAccountCredentials", "use-service-account-credentials"),
@@ -155,7 +155,7 @@ fn cloud(flags: &Flags<'_>) -> Value {
     cloud
 }
 
-fn signing(flags: &Flags<'_>) -> Value {
+fn signing(flags: &FlagReader<'_>) -> Value {
     let mut signing = flags.fields(&[
         ("ClusterSigningCertFile", "cluster-signing-cert-file"),
         ("ClusterSigningKeyFile", "cluster-signing-key-file"),
@@ -173,7 +173,7 @@ fn signing(flags: &Flags<'_>) -> Value {
     signing
 }
 
-fn garbage_collector(flags: &Flags<'_>) -> Value {
+fn garbage_collector(flags: &FlagReader<'_>) -> Value {
     let mut collector = flags.fields(&[
         ("EnableGarbageCollector", "enable-garbage-collector"),
         ("ConcurrentGCSyncs", "concurrent-gc-syncs"),
@@ -183,7 +183,7 @@ fn garbage_collector(flags: &Flags<'_>) -> Value {
     collector
 }
 
-fn autoscaler(flags: &Flags<'_>) -> Value {
+fn autoscaler(flags: &FlagReader<'_>) -> Value {
     flags.fields(&[
         ("ConcurrentHorizontalPodAutoscalerSyncs", "concurrent-horizontal-pod-autoscaler-syncs"),
         ("HorizontalPodAutoscalerSyncPeriod", "horizontal-pod-autoscaler-sync-period"),
@@ -194,7 +194,7 @@ fn autoscaler(flags: &Flags<'_>) -> Value {
     ])
 }
 
-fn node_ipam(flags: &Flags<'_>) -> Value {
+fn node_ipam(flags: &FlagReader<'_>) -> Value {
     let mut ipam = flags.fields(&[
         ("NodeCIDRMaskSize", "node-cidr-mask-size"),
         ("NodeCIDRMaskSizeIPv4", "node-cidr-mask-size-ipv4"),
@@ -207,7 +207,7 @@ fn node_ipam(flags: &Flags<'_>) -> Value {
     ipam
 }
 
-fn node_lifecycle(flags: &Flags<'_>) -> Value {
+fn node_lifecycle(flags: &FlagReader<'_>) -> Value {
     let mut lifecycle = flags.fields(&[
         ("NodeEvictionRate", "node-eviction-rate"),
         ("SecondaryNodeEvictionRate", "secondary-node-eviction-rate"),
@@ -220,7 +220,7 @@ fn node_lifecycle(flags: &Flags<'_>) -> Value {
     lifecycle
 }
 
-fn volumes(flags: &Flags<'_>) -> Value {
+fn volumes(flags: &FlagReader<'_>) -> Value {
     let mut volumes = flags.fields(&[("PVClaimBinderSyncPeriod", "pvclaimbinder-sync-period")]);
     let mut configuration = flags.fields(&[
         ("EnableHostPathProvisioning", "enable-hostpath-provisioner"),
@@ -241,9 +241,9 @@ fn volumes(flags: &Flags<'_>) -> Value {
     volumes
 }
 
-struct Flags<'a>(&'a Typed);
+struct FlagReader<'a>(&'a FlagValues);
 
-impl Flags<'_> {
+impl FlagReader<'_> {
     fn fields(&self, fields: &[Field]) -> Value {
         let fields = fields.iter().map(|(field, flag)| ((*field).to_owned(), self.value(flag)));
         Value::Object(fields.collect::<Map<_, _>>())

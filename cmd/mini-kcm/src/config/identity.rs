@@ -1,6 +1,6 @@
 //! The identity of the controllers at the API server.
 
-use crate::flags::Typed;
+use crate::flags::FlagValues;
 
 /// The options of the identity, and of `--preflight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,6 @@ pub struct Options {
 
 /// Reads the flags.
 #[must_use]
-pub fn read(flags: &mut Typed) -> Options {
+pub fn read(flags: &mut FlagValues) -> Options {
     Options { own_accounts: flags.bool("use-service-account-credentials"), preflight: flags.bool("preflight") }
 }

@@ -2,38 +2,38 @@
 
 use klog::{Format, Options, Vmodule};
 
-use crate::{flags::Typed, gates::Gates};
+use crate::{flags::FlagValues, gates::Gates};
 
 /// Reads the logging flags, and checks their combination with upstream's rules.
 ///
 /// Errors are added to `flags`.
-pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
+pub(super) fn read(flags: &mut FlagValues, gates: &Gates) -> Options {
     let (alpha, beta) = (gates.enabled("LoggingAlphaOptions"), gates.enabled("LoggingBetaOptions"));
     let format = match flags.text("logging-format") {
         "text" => Format::Text,
         "json" => Format::Json,
         other => {
             let error = format!("format: Invalid value: {other:?}: Unsupported log format; see --logging-format");
-            flags.error(error);
+            flags.add_error(error);
             Format::Text
         }
     };
     if format == Format::Json && !beta {
-        flags.error(
+        flags.add_error(
             "format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature; see --logging-format",
         );
     }
     let patterns = flags.texts("vmodule").join(",");
     let vmodule = Vmodule::parse(&patterns).unwrap_or_else(|err| {
-        flags.error(format!("--vmodule: {err}"));
+        flags.add_error(format!("--vmodule: {err}"));
         Vmodule::default()
     });
     if format == Format::Json && !vmodule.is_empty() {
-        flags.error("vmodule: Forbidden: Only supported for text log format; see --vmodule, --logging-format");
+        flags.add_error("vmodule: Forbidden: Only supported for text log format; see --vmodule, --logging-format");
     }
     let flush_every = flags.duration("log-flush-frequency");
     if flush_every.is_zero() {
-        flags.error("flushFrequency: Invalid value: \"0s\": Must be greater than zero; see --log-flush-frequency");
+        flags.add_error("flushFrequency: Invalid value: \"0s\": Must be greater than zero; see --log-flush-frequency");
     }
     let text = routing(flags, "text", alpha);
     let json = routing(flags, "json", alpha);
@@ -46,16 +46,16 @@ pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
 
 /// The routing of one format: whether errors go to another stream, and how many bytes of info messages are buffered.
 /// Both are alpha options of upstream. Without the gate they are refused, also for the format that is not selected.
-fn routing(flags: &mut Typed, format: &str, allowed: bool) -> (bool, usize) {
+fn routing(flags: &mut FlagValues, format: &str, allowed: bool) -> (bool, usize) {
     let (split, size) = (format!("log-{format}-split-stream"), format!("log-{format}-info-buffer-size"));
     let (splits, bytes) = (flags.bool(&split), flags.bytes(&size));
     if splits && !allowed {
         let field = format!("options.{format}.splitStream");
-        flags.error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{split}"));
+        flags.add_error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{split}"));
     }
     if bytes != 0 && !allowed {
         let field = format!("options.{format}.infoBufferSize");
-        flags.error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{size}"));
+        flags.add_error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{size}"));
     }
     // A negative size disables the buffer, as in upstream.
     (splits, usize::try_from(bytes).unwrap_or(0))
@@ -66,12 +66,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn options(args: &[&str], gates: &str) -> Result<Options, String> {
         let gates = format!("--feature-gates={gates}");
         let args = args.iter().map(|it| (*it).to_owned()).chain([gates]);
-        let Asked::Run(mut typed) = parse(args) else { panic!("help") };
+        let Invocation::Run(mut typed) = parse(args) else { panic!("help") };
         let gates = Gates::read(&mut typed);
         let options = read(&mut typed, &gates);
         typed.finish().map_err(|it| it.join("\n"))?;
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn what_upstream_refuses_is_refused_with_its_words_and_the_flag() {
-        for (args, gates, wants) in [
+    fn invalid_options_are_refused_with_upstreams_message_and_the_flag() {
+        for (args, gates, expectation) in [
             (vec!["--logging-format=xml"], "", vec!["\"xml\": Unsupported log format", "--logging-format"]),
             (vec!["--logging-format="], "", vec!["\"\": Unsupported log format"]),
             (
@@ -128,9 +128,9 @@ mod tests {
             (vec!["--vmodule=a"], "", vec!["\"a\" does not have the pattern=N format", "--vmodule"]),
             (vec!["-v=-1"], "", vec!["--v"]),
         ] {
-            let said = options(&args, gates).unwrap_err();
-            for want in wants {
-                assert!(said.contains(want), "{args:?}: {said}, not {want}");
+            let message = options(&args, gates).unwrap_err();
+            for want in expectation {
+                assert!(message.contains(want), "{args:?}: {message}, not {want}");
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Values that upstream refuses, or should refuse, with upstream's messages. They are also checked for controllers that
 //! are not in this binary, so that a wrong command line is reported now and not when they are added.
 
-use crate::flags::Typed;
+use crate::flags::FlagValues;
 
 /// Upstream's messages for too few workers.
 #[derive(Clone, Copy)]
-enum Says {
+enum Wording {
     /// Most flags. Also used for those that upstream does not check: without workers a controller would do nothing, and
     /// log nothing.
     Greater,
@@ -13,23 +13,23 @@ enum Says {
     GreaterThanZero,
 }
 
-const WORKERS: &[(&str, Says)] = &[
-    ("concurrent-daemonset-syncs", Says::Greater),
-    ("concurrent-deployment-syncs", Says::Greater),
-    ("concurrent-device-taint-eviction-syncs", Says::GreaterThanZero),
-    ("concurrent-disruption-stalepod-syncs", Says::Greater),
-    ("concurrent-disruption-syncs", Says::Greater),
-    ("concurrent-endpoint-syncs", Says::Greater),
-    ("concurrent-ephemeralvolume-syncs", Says::Greater),
-    ("concurrent-horizontal-pod-autoscaler-syncs", Says::Greater),
-    ("concurrent-rc-syncs", Says::Greater),
-    ("concurrent-replicaset-syncs", Says::Greater),
-    ("concurrent-resource-quota-syncs", Says::Greater),
-    ("concurrent-resourceclaim-syncs", Says::Larger),
-    ("concurrent-service-syncs", Says::Greater),
-    ("concurrent-serviceaccount-token-syncs", Says::Greater),
-    ("concurrent-statefulset-syncs", Says::Greater),
-    ("concurrent-validating-admission-policy-status-syncs", Says::Greater),
+const WORKERS: &[(&str, Wording)] = &[
+    ("concurrent-daemonset-syncs", Wording::Greater),
+    ("concurrent-deployment-syncs", Wording::Greater),
+    ("concurrent-device-taint-eviction-syncs", Wording::GreaterThanZero),
+    ("concurrent-disruption-stalepod-syncs", Wording::Greater),
+    ("concurrent-disruption-syncs", Wording::Greater),
+    ("concurrent-endpoint-syncs", Wording::Greater),
+    ("concurrent-ephemeralvolume-syncs", Wording::Greater),
+    ("concurrent-horizontal-pod-autoscaler-syncs", Wording::Greater),
+    ("concurrent-rc-syncs", Wording::Greater),
+    ("concurrent-replicaset-syncs", Wording::Greater),
+    ("concurrent-resource-quota-syncs", Wording::Greater),
+    ("concurrent-resourceclaim-syncs", Wording::Larger),
+    ("concurrent-service-syncs", Wording::Greater),
+    ("concurrent-serviceaccount-token-syncs", Wording::Greater),
+    ("concurrent-statefulset-syncs", Wording::Greater),
+    ("concurrent-validating-admission-policy-status-syncs", Wording::Greater),
 ];
 
 /// The lowest and the highest value.
@@ -40,35 +40,35 @@ const RANGES: &[(&str, i64, i64)] = &[
     ("mirroring-max-endpoints-per-subset", 1, 1000),
 ];
 
-pub(super) fn check(flags: &mut Typed) {
-    for (name, says) in WORKERS {
+pub(super) fn check(flags: &mut FlagValues) {
+    for (name, wording) in WORKERS {
         let count = flags.int(name);
         if count < 1 {
-            flags.error(match says {
-                Says::Greater => format!("{name} must be greater than 0, but got {count}"),
-                Says::Larger => format!("{name} must be larger than 0, got {count}"),
-                Says::GreaterThanZero => format!("{name} must be greater than zero, got {count}"),
+            flags.add_error(match wording {
+                Wording::Greater => format!("{name} must be greater than 0, but got {count}"),
+                Wording::Larger => format!("{name} must be larger than 0, got {count}"),
+                Wording::GreaterThanZero => format!("{name} must be greater than zero, got {count}"),
             });
         }
     }
     for (name, low, high) in RANGES {
         let value = flags.int(name);
         if value < *low {
-            flags.error(format!("{name} must not be less than {low}, but got {value}"));
+            flags.add_error(format!("{name} must not be less than {low}, but got {value}"));
         } else if value > *high {
-            flags.error(format!("{name} must not be more than {high}, but got {value}"));
+            flags.add_error(format!("{name} must not be more than {high}, but got {value}"));
         }
     }
     let provider = flags.text("cloud-provider").to_owned();
     if !matches!(provider.as_str(), "" | "external") {
-        flags.error(format!(
+        flags.add_error(format!(
             "cloud provider {provider:?} was specified, but built-in cloud providers are disabled. Please set \
              --cloud-provider=external and migrate to an external cloud provider"
         ));
     }
     let allocator = flags.text("cidr-allocator-type").to_owned();
     if allocator != "RangeAllocator" {
-        flags.error(format!(
+        flags.add_error(format!(
             "--cidr-allocator-type: built-in cloud providers are disabled. The ipam {allocator} is not available"
         ));
     }
@@ -77,10 +77,10 @@ pub(super) fn check(flags: &mut Typed) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, Kind, flags, parse};
+    use crate::flags::{Invocation, Kind, flags, parse};
 
     fn errors(args: &[&str]) -> Vec<String> {
-        let Asked::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
+        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
         check(&mut flags);
         flags.finish().err().unwrap_or_default()
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_014_no_cloud_provider_but_an_external_one() {
+    fn acceptance_shell_014_only_the_external_cloud_provider_is_accepted() {
         for good in ["--cloud-provider=", "--cloud-provider=external"] {
             assert!(errors(&[good]).is_empty(), "{good}");
         }

@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 
 use serving::{
-    AuthenticationOptions, AuthorizationOptions, CertificateSource, Listen, OpenPaths, Options, Policy, ProxyHeaders,
-    SniPair,
+    AuthenticationOptions, AuthorizationOptions, CertificateSource, ListenOptions, OpenPaths, Options, Policy,
+    ProxyHeaders, SniPair,
 };
 
-use crate::flags::Typed;
+use crate::flags::FlagValues;
 
 /// Upstream's name of the key pair in `--cert-dir`.
 const PAIR_NAME: &str = "kube-controller-manager";
@@ -22,9 +22,10 @@ pub struct Serving {
 }
 
 /// Reads the flags; `None` when no port is served. Warnings for the operator are added to `warnings`.
-pub(super) fn read(flags: &mut Typed, warnings: &mut Vec<String>) -> Option<Serving> {
+pub(super) fn read(flags: &mut FlagValues, warnings: &mut Vec<String>) -> Option<Serving> {
     let port = flags.port("secure-port");
-    let listen = Listen { address: flags.address("bind-address"), port, share_port: flags.bool("permit-port-sharing") };
+    let listen =
+        ListenOptions { address: flags.address("bind-address"), port, share_port: flags.bool("permit-port-sharing") };
     let options = Options {
         listen,
         certificate: certificate(flags),
@@ -43,35 +44,35 @@ pub(super) fn read(flags: &mut Typed, warnings: &mut Vec<String>) -> Option<Serv
     })
 }
 
-fn certificate(flags: &mut Typed) -> CertificateSource {
+fn certificate(flags: &mut FlagValues) -> CertificateSource {
     match (flags.path("tls-cert-file"), flags.path("tls-private-key-file"), flags.path("cert-dir")) {
         (Some(certificate), Some(key), _) => CertificateSource::Files { certificate, key },
         (None, None, Some(folder)) => CertificateSource::Folder { folder, name: PAIR_NAME.to_owned() },
         (None, None, None) => CertificateSource::Memory,
         _ => {
-            flags.error("--tls-cert-file and --tls-private-key-file: one does not go without the other");
+            flags.add_error("--tls-cert-file and --tls-private-key-file: one does not go without the other");
             CertificateSource::Memory
         }
     }
 }
 
-fn sni(flags: &mut Typed) -> Vec<SniPair> {
+fn sni(flags: &mut FlagValues) -> Vec<SniPair> {
     let typed: Vec<String> = flags.texts("tls-sni-cert-key").into_iter().map(str::to_owned).collect();
     let parsed: Vec<_> = typed.iter().map(|it| SniPair::parse(it)).collect();
-    parsed.into_iter().filter_map(|it| it.map_err(|err| flags.error(err)).ok()).collect()
+    parsed.into_iter().filter_map(|it| it.map_err(|err| flags.add_error(err)).ok()).collect()
 }
 
-fn policy(flags: &mut Typed, warnings: &mut Vec<String>) -> Policy {
+fn policy(flags: &mut FlagValues, warnings: &mut Vec<String>) -> Policy {
     let curves: Vec<String> =
         flags.texts("tls-curve-preferences").iter().flat_map(|it| it.split(',')).map(str::to_owned).collect();
     let suites = flags.list("tls-cipher-suites");
-    let (policy, told) = Policy::read(flags.text("tls-min-version"), &suites, &curves);
-    told.errors.into_iter().for_each(|it| flags.error(it));
-    warnings.extend(told.warnings);
+    let (policy, diagnostics) = Policy::read(flags.text("tls-min-version"), &suites, &curves);
+    diagnostics.errors.into_iter().for_each(|it| flags.add_error(it));
+    warnings.extend(diagnostics.warnings);
     policy
 }
 
-fn authentication(flags: &mut Typed) -> AuthenticationOptions {
+fn authentication(flags: &mut FlagValues) -> AuthenticationOptions {
     let proxy_headers = ProxyHeaders {
         username: flags.list("requestheader-username-headers"),
         uid: flags.list("requestheader-uid-headers"),
@@ -81,7 +82,7 @@ fn authentication(flags: &mut Typed) -> AuthenticationOptions {
     if let Some(name) = proxy_headers.invalid() {
         let error =
             format!("--requestheader-*-headers, --requestheader-extra-headers-prefix: {name:?} is no header's name");
-        flags.error(error);
+        flags.add_error(error);
     }
     AuthenticationOptions {
         client_authorities: flags.path("client-ca-file"),
@@ -94,9 +95,9 @@ fn authentication(flags: &mut Typed) -> AuthenticationOptions {
     }
 }
 
-fn authorization(flags: &mut Typed) -> AuthorizationOptions {
+fn authorization(flags: &mut FlagValues) -> AuthorizationOptions {
     let open = OpenPaths::parse(&flags.list("authorization-always-allow-paths")).unwrap_or_else(|err| {
-        flags.error(err);
+        flags.add_error(err);
         OpenPaths::default()
     });
     AuthorizationOptions {
@@ -109,19 +110,19 @@ fn authorization(flags: &mut Typed) -> AuthorizationOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn read(args: &[&str]) -> Result<(Option<Serving>, Vec<String>), Vec<String>> {
-        let Asked::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("not to be run") };
+        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("not to be run") };
         let mut warnings = Vec::new();
         let serving = super::read(&mut flags, &mut warnings);
         flags.finish().map(|()| (serving, warnings))
     }
 
     #[test]
-    fn defaults_are_upstreams() {
+    fn defaults_match_upstream() {
         let Serving { options, authentication_kubeconfig, .. } = read(&[]).unwrap().0.unwrap();
-        assert_eq!(options.listen, Listen { address: [0, 0, 0, 0].into(), port: 10257, share_port: false });
+        assert_eq!(options.listen, ListenOptions { address: [0, 0, 0, 0].into(), port: 10257, share_port: false });
         assert_eq!(options.certificate, CertificateSource::Memory);
         assert!(options.http2 && authentication_kubeconfig.is_none());
         assert_eq!(options.authentication.token_ttl.as_secs(), 10);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_kubeadm_are_understood() {
+    fn arguments_of_kubeadm_are_accepted() {
         let args = "--bind-address=127.0.0.1 --authentication-kubeconfig=/c --authorization-kubeconfig=/c \
             --client-ca-file=/ca.crt --requestheader-client-ca-file=/front.crt";
         let Serving { options, authorization_kubeconfig, .. } =
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_repeat_and_files_win_over_the_folder() {
+    fn sni_pairs_repeat_and_files_have_priority_over_the_folder() {
         let args =
             "--tls-sni-cert-key=a,b --tls-sni-cert-key=c,d:x --tls-cert-file=e --tls-private-key-file=f --cert-dir=g";
         let (serving, _) = read(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_all_told_with_its_flag() {
+    fn all_invalid_values_are_reported_with_their_flag() {
         let errors = read(&[
             "--tls-cert-file=e",
             "--tls-min-version=1.3",

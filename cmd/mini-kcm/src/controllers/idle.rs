@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::flags::Typed;
+use crate::flags::FlagValues;
 
 /// The flags with a certificate authority for one signer.
 const SIGNERS: &[&str] = &[
@@ -17,14 +17,14 @@ const SIGNERS: &[&str] = &[
 ];
 
 /// The names of controllers without work, each with the flag that it needs.
-pub(super) fn idle(flags: &Typed) -> BTreeMap<&'static str, &'static str> {
+pub(super) fn idle(flags: &FlagValues) -> BTreeMap<&'static str, &'static str> {
     let given = |name: &str| !flags.text(name).is_empty();
     let pair = given("cluster-signing-cert-file") && given("cluster-signing-key-file");
-    let signs = pair || SIGNERS.iter().any(|it| given(it));
+    let can_sign = pair || SIGNERS.iter().any(|it| given(it));
     let needs = [
         ("garbage-collector-controller", "--enable-garbage-collector", flags.bool("enable-garbage-collector")),
         ("node-ipam-controller", "--allocate-node-cidrs", flags.bool("allocate-node-cidrs")),
-        ("certificatesigningrequest-signing-controller", "--cluster-signing-cert-file and its key", signs),
+        ("certificatesigningrequest-signing-controller", "--cluster-signing-cert-file and its key", can_sign),
     ];
     needs.into_iter().filter(|(_, _, met)| !met).map(|(name, need, _)| (name, need)).collect()
 }
@@ -35,7 +35,7 @@ mod tests {
     use crate::{config::tests::typed, controllers::KNOWN, flags::find};
 
     #[test]
-    fn what_has_nothing_to_do_does_not_run() {
+    fn controller_without_work_does_not_run() {
         const COLLECTOR: &str = "garbage-collector-controller";
         const IPAM: &str = "node-ipam-controller";
         const SIGNING: &str = "certificatesigningrequest-signing-controller";

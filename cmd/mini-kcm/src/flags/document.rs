@@ -12,7 +12,7 @@ fn document() -> String {
         write!(text, "\n### {}\n\n| flag | default | releases | here |\n|---|---|---|---|\n", group.name).unwrap();
         for flag in group.flags {
             let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
-            writeln!(text, "| `--{}` {} | {default} | {} | {} |", flag.name, kind(flag), releases(flag), here(flag))
+            writeln!(text, "| `--{}` {} | {default} | {} | {} |", flag.name, kind(flag), releases(flag), effect(flag))
                 .unwrap();
         }
     }
@@ -29,20 +29,20 @@ fn releases(flag: &Flag) -> &'static str {
         History::Deprecated => "1.36, 1.37, deprecated",
         History::Until136 => "1.36",
         History::Since137 => "1.37",
-        History::Ours => "ours alone",
+        History::Ours => "only mini-kcm",
     }
 }
 
-fn here(flag: &Flag) -> String {
+fn effect(flag: &Flag) -> String {
     match flag.effect {
-        Effect::Acts => format!("accepted: {}", flag.help),
-        Effect::Waits(why) => format!("accepted and ignored: {why}"),
+        Effect::Implemented => format!("accepted: {}", flag.help),
+        Effect::Ignored(why) => format!("accepted and ignored: {why}"),
         Effect::Refused(why) => format!("refused unless it is the default: {why}"),
     }
 }
 
 #[test]
-fn the_document_is_what_the_table_says() {
+fn document_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("docs/flags.md");
     let document = document();
     if std::env::var_os("WRITE_DOCUMENTS").is_some() {
@@ -53,6 +53,6 @@ fn the_document_is_what_the_table_says() {
     assert!(
         there == document,
         "docs/flags.md is not what the table says (first difference: {first:?}); write it anew with\n    \
-         WRITE_DOCUMENTS=1 cargo test -p mini-kcm --lib the_document_is_what_the_table_says"
+         WRITE_DOCUMENTS=1 cargo test -p mini-kcm --lib document_matches_the_table"
     );
 }

@@ -30,14 +30,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_are_parsed_like_go() {
         for (text, nanos) in [("0", 0), ("-0", 0), ("3h30m", 12_600_000_000_000), ("9223372036854775807ns", i64::MAX)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos.unsigned_abs())), "{text}");
         }
         assert_eq!(parse_duration("-5s"), Err(DurationError::Negative("-5s".to_owned())));
         assert_eq!(parse_duration("-0s"), Ok(Duration::ZERO));
-        let told = |text: &str| parse_duration(text).map_err(|it| it.to_string());
-        assert_eq!(told("5"), Err("time: missing unit in duration \"5\"".to_owned()));
-        assert_eq!(told("9223372036854775808ns"), Err("time: invalid duration \"9223372036854775808ns\"".to_owned()));
+        let error = |text: &str| parse_duration(text).map_err(|it| it.to_string());
+        assert_eq!(error("5"), Err("time: missing unit in duration \"5\"".to_owned()));
+        assert_eq!(error("9223372036854775808ns"), Err("time: invalid duration \"9223372036854775808ns\"".to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 
-use super::{Asked, Kind, flags, parse, parse_duration};
+use super::{Invocation, Kind, flags, parse, parse_duration};
 use crate::config::Config;
 
 fn cases() -> u64 {
@@ -14,10 +14,10 @@ fn cases() -> u64 {
 }
 
 /// Runs each case with its own generator, so that one case can be repeated alone.
-fn play(mut case: impl FnMut(&mut Rng) -> Result<(), String>) {
+fn run_cases(mut case: impl FnMut(&mut Rng) -> Result<(), String>) {
     for number in 0..cases() {
-        let told = catch_unwind(AssertUnwindSafe(|| case(&mut Rng::with_seed(number))));
-        match told {
+        let result = catch_unwind(AssertUnwindSafe(|| case(&mut Rng::with_seed(number))));
+        match result {
             Ok(Ok(())) => {}
             Ok(Err(why)) => panic!("case {number}: {why}"),
             Err(_) => panic!("case {number} panicked"),
@@ -99,14 +99,14 @@ const PIECES: &[&str] = &[
     "\\",
 ];
 
-fn words(rng: &mut Rng, most: usize) -> String {
-    (0..rng.usize(0..=most)).map(|_| PIECES[rng.usize(..PIECES.len())]).collect()
+fn random_text(rng: &mut Rng, max: usize) -> String {
+    (0..rng.usize(0..=max)).map(|_| PIECES[rng.usize(..PIECES.len())]).collect()
 }
 
 #[test]
-fn fuzzed_durations_are_read_or_refused_with_the_text() {
-    play(|rng| {
-        let text = words(rng, 6);
+fn fuzzed_durations_are_parsed_or_refused_with_the_text() {
+    run_cases(|rng| {
+        let text = random_text(rng, 6);
         match parse_duration(&text) {
             Ok(duration) if duration.as_nanos() > u128::from(i64::MAX.unsigned_abs()) => {
                 Err(format!("{text:?} is longer than Go can hold: {duration:?}"))
@@ -127,17 +127,17 @@ fn argument(rng: &mut Rng, all: &[(&str, Kind)]) -> Vec<String> {
     }
     let name = if rng.u8(..) < 16 { name.replace('-', "_") } else { name.to_owned() };
     match rng.u8(..) {
-        0..8 => vec![words(rng, 4)],
-        8..16 => vec![format!("--{}={}", words(rng, 3), words(rng, 2))],
-        16..24 => vec![format!("-{}", words(rng, 3))],
+        0..8 => vec![random_text(rng, 4)],
+        8..16 => vec![format!("--{}={}", random_text(rng, 3), random_text(rng, 2))],
+        16..24 => vec![format!("-{}", random_text(rng, 3))],
         24..48 => vec![format!("--{name}")],
-        48..80 if kind != Kind::Bool => vec![format!("--{name}"), words(rng, 3)],
-        _ => vec![format!("--{name}={}", words(rng, 3))],
+        48..80 if kind != Kind::Bool => vec![format!("--{name}"), random_text(rng, 3)],
+        _ => vec![format!("--{name}={}", random_text(rng, 3))],
     }
 }
 
 /// Upstream's messages that contain the argument and not the name of a flag.
-const UNNAMED: &[&str] = &[
+const WITHOUT_FLAG: &[&str] = &[
     "unknown flag: ",
     "unknown shorthand flag: ",
     "bad flag syntax: ",
@@ -149,16 +149,16 @@ const UNNAMED: &[&str] = &[
 fn fuzzed_command_lines_are_run_or_refused_with_the_flag() {
     let all: Vec<(&str, Kind)> = flags().map(|it| (it.name, it.kind)).collect();
     let named = |error: &str| {
-        UNNAMED.iter().any(|it| error.contains(it))
+        WITHOUT_FLAG.iter().any(|it| error.contains(it))
             || all.iter().any(|(name, _)| name.len() > 1 && error.contains(name))
             || error.contains("--v")
             || error.contains("'v' in ")
     };
     let (mut ran, mut refused) = (0_u64, 0_u64);
-    play(|rng| {
+    run_cases(|rng| {
         let args: Vec<String> = (0..rng.usize(1..6)).flat_map(|_| argument(rng, &all)).collect();
-        let Asked::Run(typed) = parse(args.iter().cloned()) else { return Ok(()) };
-        match Config::new(typed) {
+        let Invocation::Run(flag_values) = parse(args.iter().cloned()) else { return Ok(()) };
+        match Config::new(flag_values) {
             Ok(_) => ran += 1,
             Err(errors) => {
                 refused += 1;

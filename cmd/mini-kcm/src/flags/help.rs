@@ -16,18 +16,18 @@ pub fn help() -> String {
             .to_owned();
     for group in GROUPS {
         let shown = group.flags.iter().filter(|it| it.history != History::Deprecated);
-        let lines: Vec<(String, &Flag)> = shown.map(|it| (left(it), it)).collect();
-        let width = lines.iter().map(|(left, _)| left.len()).max().unwrap_or_default();
+        let lines: Vec<(String, &Flag)> = shown.map(|it| (flag_column(it), it)).collect();
+        let width = lines.iter().map(|(flag_column, _)| flag_column.len()).max().unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = write!(text, "\n{}:\n\n", group.name);
-        for (left, flag) in lines {
-            let _ = writeln!(text, "{left:width$}   {}{}", flag.help, default(flag));
+        for (flag_column, flag) in lines {
+            let _ = writeln!(text, "{flag_column:width$}   {}{}", flag.help, default_note(flag));
         }
     }
     text
 }
 
-fn left(flag: &Flag) -> String {
+fn flag_column(flag: &Flag) -> String {
     let short = match flag.name {
         "v" => "-v, ",
         "help" => "-h, ",
@@ -38,7 +38,7 @@ fn left(flag: &Flag) -> String {
 }
 
 /// The default for the help. Empty for a zero value: false, 0, empty text.
-fn default(flag: &Flag) -> String {
+fn default_note(flag: &Flag) -> String {
     let default = flag.default;
     match flag.kind {
         _ if default.is_empty() || matches!(default, "0" | "0s" | "false") => String::new(),

@@ -4,7 +4,7 @@ mod cloud;
 mod generic;
 mod jobs;
 mod nodes;
-mod observing;
+mod observability;
 mod security;
 mod services;
 mod serving;
@@ -106,10 +106,10 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It has its documented effect.
-    Acts,
+    Implemented,
     /// It is accepted and has no effect, so that a command line of kube-controller-manager works unchanged. Contains
     /// the reason.
-    Waits(&'static str),
+    Ignored(&'static str),
     /// A value other than the default is an error, because ignoring it would do harm. Contains the harm.
     Refused(&'static str),
 }
@@ -133,16 +133,16 @@ pub enum History {
 const ABSENT: &str = "its controller is not in this binary";
 
 const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, kind, default, help, effect: Effect::Acts, history: History::Both }
+    Flag { name, kind, default, help, effect: Effect::Implemented, history: History::Both }
 }
 
-const fn waits(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
+const fn absent(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
     flag(name, kind, default, help).ignored(ABSENT)
 }
 
 impl Flag {
     const fn ignored(self, why: &'static str) -> Self {
-        Self { effect: Effect::Waits(why), ..self }
+        Self { effect: Effect::Ignored(why), ..self }
     }
 
     const fn refused(self, why: &'static str) -> Self {
@@ -191,8 +191,8 @@ pub const GROUPS: &[Group] = &[
     jobs::ACCOUNTS,
     jobs::FINISHED,
     jobs::POLICIES,
-    observing::METRICS,
-    observing::LOGS,
+    observability::METRICS,
+    observability::LOGS,
     generic::MISC,
     generic::OURS,
     generic::GLOBAL,

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_gos() {
+    fn integers_are_parsed_like_go() {
         for (text, want) in [
             ("0", Ok(0)),
             ("10", Ok(10)),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_gos() {
+    fn floats_are_parsed_like_go() {
         for (text, want) in [
             ("0.1", 0.1),
             ("1e-1", 0.1),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_upstreams() {
+    fn other_kinds_are_parsed_like_upstream() {
         for (kind, text, want) in [
             (Kind::Address, "", None),
             (Kind::Address, " ::1 ", None),

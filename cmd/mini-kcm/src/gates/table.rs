@@ -5,7 +5,7 @@
 //! do not mention is copied from 1.36.
 
 use super::{
-    Gate, Spec,
+    FeatureGate, Spec,
     Stage::{Alpha, Beta, Deprecated, Stable},
 };
 
@@ -25,12 +25,12 @@ const fn spec(stage: super::Stage, on: bool, locked: bool) -> Option<Spec> {
     Some(Spec { stage, on, locked })
 }
 
-const fn gate(name: &'static str, in_1_36: Option<Spec>, in_1_37: Option<Spec>) -> Gate {
-    Gate { name, in_1_36, in_1_37 }
+const fn gate(name: &'static str, in_1_36: Option<Spec>, in_1_37: Option<Spec>) -> FeatureGate {
+    FeatureGate { name, in_1_36, in_1_37 }
 }
 
 /// In alphabetical order: name, spec in 1.36, spec in 1.37.
-pub(super) const GATES: &[Gate] = &[
+pub(super) const GATES: &[FeatureGate] = &[
     gate("APIResponseCompression", BETA, BETA),
     gate("APIServerIdentity", BETA, BETA),
     gate("APIServerTracing", GA, NONE),

@@ -2,11 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{flags::Typed, version};
+use crate::{flags::FlagValues, version};
 
 /// A release of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct KubernetesVersion {
     /// The 1 of 1.37.
     pub major: u32,
     /// The 37 of 1.37.
@@ -14,21 +14,21 @@ pub struct Version {
 }
 
 /// The Kubernetes release of this binary.
-pub const BINARY: Version = Version { major: 1, minor: version::MINOR };
+pub const BINARY: KubernetesVersion = KubernetesVersion { major: 1, minor: version::MINOR };
 
 /// The oldest release that can be emulated.
-const OLDEST: Version = Version { major: 1, minor: 36 };
+const OLDEST: KubernetesVersion = KubernetesVersion { major: 1, minor: 36 };
 
 /// The lowest `--min-compatibility-version` of 1.36. The flag has no effect here.
-const OLDEST_COMPATIBLE: Version = Version { major: 1, minor: 33 };
+const OLDEST_COMPATIBLE: KubernetesVersion = KubernetesVersion { major: 1, minor: 33 };
 
-impl fmt::Display for Version {
+impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
-impl FromStr for Version {
+impl FromStr for KubernetesVersion {
     type Err = String;
 
     /// Parses `1.37` or `v1.37`.
@@ -52,26 +52,26 @@ impl FromStr for Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// `--emulated-version`
-    pub emulated: Version,
+    pub emulated: KubernetesVersion,
     /// `--min-compatibility-version`
-    pub min_compatibility: Version,
+    pub min_compatibility: KubernetesVersion,
 }
 
 impl Versions {
-    pub(super) fn read(flags: &mut Typed) -> Self {
-        let emulated = one(flags, "emulated-version");
+    pub(super) fn read(flags: &mut FlagValues) -> Self {
+        let emulated = version_flag(flags, "emulated-version");
         if let Some(emulated) = emulated
             && !(OLDEST..=BINARY).contains(&emulated)
         {
-            flags.error(format!(
+            flags.add_error(format!(
                 "--emulated-version: emulation version {emulated} is not between [{OLDEST}, {BINARY}.0]"
             ));
         }
         let emulated = emulated.unwrap_or(BINARY);
-        let before = Version { minor: emulated.minor.saturating_sub(1), ..emulated };
-        let min_compatibility = one(flags, "min-compatibility-version").unwrap_or(before);
-        if flags.given("min-compatibility-version") && !(OLDEST_COMPATIBLE..=emulated).contains(&min_compatibility) {
-            flags.error(format!(
+        let before = KubernetesVersion { minor: emulated.minor.saturating_sub(1), ..emulated };
+        let min_compatibility = version_flag(flags, "min-compatibility-version").unwrap_or(before);
+        if flags.is_given("min-compatibility-version") && !(OLDEST_COMPATIBLE..=emulated).contains(&min_compatibility) {
+            flags.add_error(format!(
                 "--min-compatibility-version: minCompatibilityVersion version {min_compatibility} is not between \
                  [{OLDEST_COMPATIBLE}, {emulated}]"
             ));
@@ -81,8 +81,8 @@ impl Versions {
 }
 
 /// The version of the component `kube` in a flag.
-fn one(flags: &mut Typed, name: &str) -> Option<Version> {
-    let mut found: Option<Version> = None;
+fn version_flag(flags: &mut FlagValues, name: &str) -> Option<KubernetesVersion> {
+    let mut found: Option<KubernetesVersion> = None;
     for entry in flags.list(name) {
         let (component, text) = entry.split_once('=').unwrap_or(("kube", &entry));
         let version = match component.trim() {
@@ -90,10 +90,10 @@ fn one(flags: &mut Typed, name: &str) -> Option<Version> {
             other => Err(format!("component not registered: {other}")),
         };
         match (version, found) {
-            (Err(why), _) => flags.error(format!("--{name}: {why}")),
+            (Err(why), _) => flags.add_error(format!("--{name}: {why}")),
             (Ok(version), None) => found = Some(version),
             (Ok(version), Some(first)) => {
-                flags.error(format!("--{name}: duplicate version flag, kube={first} and kube={version}"));
+                flags.add_error(format!("--{name}: duplicate version flag, kube={first} and kube={version}"));
             }
         }
     }
@@ -103,16 +103,16 @@ fn one(flags: &mut Typed, name: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn read(args: &[&str]) -> Result<Versions, Vec<String>> {
-        let Asked::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
+        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
         let versions = Versions::read(&mut flags);
         flags.finish().map(|()| versions)
     }
 
     #[test]
-    fn a_release_that_we_know_may_be_emulated() {
+    fn known_release_may_be_emulated() {
         for (args, emulated, compatible) in [
             (vec![], (1, 37), (1, 36)),
             (vec!["--emulated-version=1.36"], (1, 36), (1, 35)),
@@ -120,13 +120,13 @@ mod tests {
             (vec!["--emulated-version=1.36", "--min-compatibility-version=1.34"], (1, 36), (1, 34)),
         ] {
             let versions = read(&args).unwrap();
-            let pair = |it: Version| (it.major, it.minor);
+            let pair = |it: KubernetesVersion| (it.major, it.minor);
             assert_eq!((pair(versions.emulated), pair(versions.min_compatibility)), (emulated, compatible), "{args:?}");
         }
     }
 
     #[test]
-    fn others_are_refused_in_upstreams_words() {
+    fn other_releases_are_refused_with_upstreams_message() {
         for (args, want) in [
             (vec!["--emulated-version=1.35"], "emulation version 1.35 is not between [1.36, 1.37.0]"),
             (vec!["--emulated-version=1.38"], "emulation version 1.38 is not between [1.36, 1.37.0]"),

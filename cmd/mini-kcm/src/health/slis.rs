@@ -39,9 +39,9 @@ impl Slis {
         &self.metrics
     }
 
-    pub(super) fn observe(&self, probe: &str, check: &str, well: bool) {
-        let status = if well { "success" } else { "error" };
-        self.last.with_label_values(&[check, probe]).set(i64::from(well));
+    pub(super) fn observe(&self, probe: &str, check: &str, is_healthy: bool) {
+        let status = if is_healthy { "success" } else { "error" };
+        self.last.with_label_values(&[check, probe]).set(i64::from(is_healthy));
         self.all.with_label_values(&[check, probe, status]).inc();
     }
 

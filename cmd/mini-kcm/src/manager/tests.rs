@@ -11,19 +11,19 @@ use super::*;
 use crate::config::tests::typed;
 
 /// The pages of a running manager, requested without a network port.
-struct Site {
+struct TestSite {
     pages: Router,
     clock: Clock,
 }
 
-impl Site {
+impl TestSite {
     fn start(cluster: &TestCluster, name: &str) -> Self {
         let config = Config::new(typed(&["--secure-port=0", "--controllers=namespace"])).unwrap();
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
         let deps = Deps::in_memory(&config, cluster.service(), clock.clone(), name);
         let mut manager = Manager::new(config, deps);
-        let pages = pages::router(manager.sources());
-        tokio::spawn(async move { manager.live().await });
+        let pages = pages::router(manager.page_data());
+        tokio::spawn(async move { manager.run().await });
         Self { pages, clock }
     }
 
@@ -35,7 +35,7 @@ impl Site {
     }
 
     /// Advances virtual time until controllers run, for one minute at most.
-    async fn leads(&self) {
+    async fn wait_until_leading(&self) {
         for _ in 0..6_000 {
             if self.get("/healthz?verbose").await.1.contains("namespace-controller") {
                 return;
@@ -51,11 +51,11 @@ fn cluster() -> TestCluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_002_023_a_leader_is_asked_for_its_lease_and_controllers_and_a_standby_for_the_lease() {
+async fn acceptance_shell_002_023_a_leader_has_checks_for_lease_and_controllers_and_a_standby_for_the_lease() {
     let cluster = cluster();
-    let leader = Site::start(&cluster, "a");
-    leader.leads().await;
-    let standby = Site::start(&cluster, "b");
+    let leader = TestSite::start(&cluster, "a");
+    leader.wait_until_leading().await;
+    let standby = TestSite::start(&cluster, "b");
     tokio::time::sleep(Duration::from_secs(60)).await;
     let lines = "[+]leaderElection ok\n[+]namespace-controller ok\nhealthz check passed\n".to_owned();
     assert_eq!(leader.get("/healthz?verbose").await, (200, lines));
@@ -64,10 +64,10 @@ async fn acceptance_shell_002_023_a_leader_is_asked_for_its_lease_and_controller
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_its_probe_unless_that_is_excluded() {
+async fn acceptance_shell_024_025_a_leader_stuck_in_its_renewal_fails_its_probe_unless_that_check_is_excluded() {
     let cluster = cluster();
-    let leader = Site::start(&cluster, "a");
-    leader.leads().await;
+    let leader = TestSite::start(&cluster, "a");
+    leader.wait_until_leading().await;
     // The manager's tasks do not run during this time, so it cannot end its term itself. A leader that only fails to
     // renew does end it.
     leader.clock.suspend(Duration::from_secs(30));
@@ -81,24 +81,24 @@ async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_it
 }
 
 #[tokio::test]
-async fn a_signal_while_the_port_starts_ends_the_manager_at_once() {
+async fn signal_while_the_port_starts_ends_the_manager_at_once() {
     // The port waits for the client CA of the cluster, so it does not start to listen.
     let config = Config::new(typed(&["--controllers=namespace"])).unwrap();
     let cluster = cluster();
     let mut deps = Deps::in_memory(&config, cluster.service(), Clock::system(), "a");
-    let (ask, mut asked) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let silent = Transport::new(tower::service_fn(move |_: Request<client::Body>| {
-        ask.send(()).unwrap();
+        sender.send(()).unwrap();
         std::future::pending::<Result<axum::http::Response<client::Incoming>, client::BoxError>>()
     }));
-    deps.reviewers.authentication = Some(Connection::in_memory(silent));
+    deps.review_connections.authentication = Some(Connection::in_memory(silent));
     let stop = deps.stop.clone();
     let running = tokio::spawn(run(config, deps));
-    asked.recv().await.unwrap();
+    receiver.recv().await.unwrap();
     stop.cancel();
     let exit = tokio::time::timeout(Duration::from_secs(2), running).await.expect("at once").unwrap();
     assert_eq!(exit, Exit::Clean);
     // The thread of the port ends too: it drops its client.
-    let closed = tokio::time::timeout(Duration::from_secs(2), asked.recv()).await.expect("at once");
+    let closed = tokio::time::timeout(Duration::from_secs(2), receiver.recv()).await.expect("at once");
     assert_eq!(closed, None);
 }

@@ -15,19 +15,19 @@ use controller::{PageContent, Query, Reading};
 use serde_json::{Value, json};
 
 use super::{NO_SNIFF, json as page, not_found, text};
-use crate::health::{Health, Running};
+use crate::health::{HealthChecks, RunningController};
 
-pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router {
+pub(super) fn routes(health: HealthChecks, log: klog::Handle, clock: Clock) -> Router {
     let (one, other_clock, own) = (health.clone(), clock.clone(), health.clone());
     let all = any(async move || {
-        let controllers: Vec<Value> = told(&health, &clock).into_iter().map(|(_, it)| it).collect();
+        let controllers: Vec<Value> = controller_states(&health, &clock).into_iter().map(|(_, it)| it).collect();
         match controllers.is_empty() {
             true => not_found().await,
             false => page(&json!({ "controllers": controllers })).into_response(),
         }
     });
     let one = any(async move |Path(name): Path<String>| {
-        match told(&one, &other_clock).into_iter().find(|(it, _)| *it == name) {
+        match controller_states(&one, &other_clock).into_iter().find(|(it, _)| *it == name) {
             Some((_, controller)) => page(&controller).into_response(),
             None => not_found().await,
         }
@@ -42,11 +42,11 @@ pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router 
         .route("/debug/controllers", all)
         .route("/debug/controllers/{name}", one)
         .route("/debug/controllers/{name}/{page}", own)
-        .route("/debug/flags/v", any(async move |method: Method, body: Bytes| level(&log, &method, &body)))
+        .route("/debug/flags/v", any(async move |method: Method, body: Bytes| change_verbosity(&log, &method, &body)))
 }
 
 /// A debug page of a running controller.
-fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Response> {
+fn own_page(health: &HealthChecks, name: &str, page: &str, query: &str) -> Option<Response> {
     let running = health.controllers().into_iter().find(|it| it.name == name)?;
     let page = running.pages.into_iter().find(|it| it.name() == page)?;
     let query = Query::new(form_urlencoded::parse(query.as_bytes()).into_owned());
@@ -59,12 +59,12 @@ fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Resp
 }
 
 /// The state of each running controller; empty on a standby.
-fn told(health: &Health, clock: &Clock) -> Vec<(&'static str, Value)> {
-    let told = |Running { name, worker_health, .. }: Running| {
+fn controller_states(health: &HealthChecks, clock: &Clock) -> Vec<(&'static str, Value)> {
+    let state = |RunningController { name, worker_health, .. }: RunningController| {
         let queues: Vec<Value> = worker_health.iter().map(|it| queue(it.read(), clock)).collect();
         (name, json!({ "name": name, "queues": queues }))
     };
-    health.controllers().into_iter().map(told).collect()
+    health.controllers().into_iter().map(state).collect()
 }
 
 fn queue(reading: Reading, clock: &Clock) -> Value {
@@ -84,7 +84,7 @@ fn queue(reading: Reading, clock: &Clock) -> Value {
 }
 
 /// The answers are those of upstream, except the message for an invalid number.
-fn level(log: &klog::Handle, method: &Method, body: &[u8]) -> Response {
+fn change_verbosity(log: &klog::Handle, method: &Method, body: &[u8]) -> Response {
     let text = |code, text: String| (code, [(header::CONTENT_TYPE, "text/plain"), NO_SNIFF], text).into_response();
     if method != Method::PUT {
         return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n".to_owned());

@@ -9,13 +9,13 @@ use axum::{
 use metrics::Metrics;
 
 use super::text;
-use crate::health::Health;
+use crate::health::HealthChecks;
 
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// A scraper detects with this header that the counters were reset.
 const STARTED: HeaderName = HeaderName::from_static("process-start-time-unix");
 
-pub(super) fn routes(health: &Health, metrics: Metrics) -> Router {
+pub(super) fn routes(health: &HealthChecks, metrics: Metrics) -> Router {
     let health = health.clone();
     let slis = async move |method: Method| {
         if method == Method::DELETE {

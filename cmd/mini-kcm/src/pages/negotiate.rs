@@ -5,19 +5,19 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
-    Json(Release),
-    Yaml(Release),
+    Json(ConfigApiVersion),
+    Yaml(ConfigApiVersion),
 }
 
 /// The versions of the group `config.k8s.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Release {
+pub(super) enum ConfigApiVersion {
     /// Still served, with a warning.
     V1Alpha1,
     V1Beta1,
 }
 
-impl Release {
+impl ConfigApiVersion {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::V1Alpha1 => "v1alpha1",
@@ -60,18 +60,18 @@ impl<'a> Clause<'a> {
     fn form(&self, kind: &str) -> Option<Form> {
         match self.media.as_str() {
             "text/plain" | "text/*" | "*/*" => Some(Form::Text),
-            "application/json" => self.release(kind).map(Form::Json),
-            "application/yaml" => self.release(kind).map(Form::Yaml),
+            "application/json" => self.api_version(kind).map(Form::Json),
+            "application/yaml" => self.api_version(kind).map(Form::Yaml),
             _ => None,
         }
     }
 
-    fn release(&self, kind: &str) -> Option<Release> {
+    fn api_version(&self, kind: &str) -> Option<ConfigApiVersion> {
         let parameter = |name: &str| self.parameters.iter().find(|(it, _)| it == name).map(|(_, value)| *value);
         if parameter("g") != Some("config.k8s.io") || parameter("as") != Some(kind) {
             return None;
         }
-        [Release::V1Alpha1, Release::V1Beta1].into_iter().find(|it| parameter("v") == Some(it.name()))
+        [ConfigApiVersion::V1Alpha1, ConfigApiVersion::V1Beta1].into_iter().find(|it| parameter("v") == Some(it.name()))
     }
 }
 
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_shell_029_forms_are_chosen_as_upstream_chooses_them() {
-        let json = Some(Form::Json(Release::V1Beta1));
+    fn acceptance_shell_029_forms_are_negotiated_like_upstream() {
+        let json = Some(Form::Json(ConfigApiVersion::V1Beta1));
         for (accept, want) in [
             ("", Some(Form::Text)),
             ("*/*", Some(Form::Text)),
@@ -93,8 +93,8 @@ mod tests {
             ("application/json;as=Statusz;v=v1beta1;g=config.k8s.io, text/plain", json),
             ("text/plain, application/json;as=Statusz;v=v1beta1;g=config.k8s.io", Some(Form::Text)),
             ("text/plain;q=0.1, application/json;as=Statusz;v=v1beta1;g=config.k8s.io", json),
-            ("application/yaml; V=v1beta1; G=config.k8s.io; As=Statusz", Some(Form::Yaml(Release::V1Beta1))),
-            ("application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", Some(Form::Json(Release::V1Alpha1))),
+            ("application/yaml; V=v1beta1; G=config.k8s.io; As=Statusz", Some(Form::Yaml(ConfigApiVersion::V1Beta1))),
+            ("application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", Some(Form::Json(ConfigApiVersion::V1Alpha1))),
             ("application/json;v=v1;g=config.k8s.io;as=Statusz", None),
             ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
             ("application/cbor;v=v1beta1;g=config.k8s.io;as=Statusz", None),

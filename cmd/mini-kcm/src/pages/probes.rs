@@ -9,16 +9,16 @@ use axum::{
 };
 
 use super::{not_found, text};
-use crate::health::{Health, Probe, Query, Report};
+use crate::health::{HealthChecks, Probe, ProbeQuery, ProbeReport};
 
-pub(super) fn routes(health: Health) -> Router {
+pub(super) fn routes(health: HealthChecks) -> Router {
     [Probe::Healthz, Probe::Livez, Probe::Readyz].into_iter().fold(Router::new(), |routes, probe| {
         let (all, one) = (health.clone(), health.clone());
         let all = any(async move |RawQuery(query): RawQuery| {
-            answer(all.answer(probe, &Query::parse(query.as_deref().unwrap_or_default())))
+            response(all.run_checks(probe, &ProbeQuery::parse(query.as_deref().unwrap_or_default())))
         });
-        let one = any(async move |Path(name): Path<String>| match one.answer_one(probe, &name) {
-            Some(report) => answer(report),
+        let one = any(async move |Path(name): Path<String>| match one.run_check(probe, &name) {
+            Some(report) => response(report),
             None => not_found().await,
         });
         let path = format!("/{}", probe.name());
@@ -26,6 +26,6 @@ pub(super) fn routes(health: Health) -> Router {
     })
 }
 
-fn answer(Report { healthy, text: body }: Report) -> Response {
+fn response(ProbeReport { healthy, text: body }: ProbeReport) -> Response {
     text(if healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }, body)
 }

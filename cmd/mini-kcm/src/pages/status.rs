@@ -12,10 +12,10 @@ use clock::{Clock, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    negotiate::{Form, Release, form},
+    negotiate::{ConfigApiVersion, Form, form},
     text, yaml,
 };
-use crate::version::Version;
+use crate::version::VersionInfo;
 
 /// The component that this binary replaces.
 const COMPONENT: &str = "kube-controller-manager";
@@ -24,17 +24,17 @@ const ABSENT: &str = "mini-kcm.io/absent-controllers";
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
 
 /// The data of `/statusz`.
-pub(super) struct Status {
-    pub(super) version: Version,
+pub(super) struct StatuszPage {
+    pub(super) version: VersionInfo,
     pub(super) absent: Vec<&'static str>,
     /// Pages that are not served.
-    pub(super) off: Vec<&'static str>,
+    pub(super) disabled: Vec<&'static str>,
     pub(super) clock: Clock,
     pub(super) started: Timestamp,
 }
 
 /// A page with text and structured forms.
-trait Page {
+trait StructuredPage {
     fn kind(&self) -> &'static str;
     /// The text below the heading.
     fn lines(&self) -> String;
@@ -46,21 +46,21 @@ trait Page {
 }
 
 /// The routes of the pages that are not off.
-pub(super) fn routes(flags: BTreeMap<String, String>, status: Status) -> Router {
-    let (flags, status) = (Arc::new(Flags(flags)), Arc::new(status));
+pub(super) fn routes(flags: BTreeMap<String, String>, status: StatuszPage) -> Router {
+    let (flags, status) = (Arc::new(FlagzPage(flags)), Arc::new(status));
     let mut routes = Router::new();
-    if !status.off.contains(&"/flagz") {
-        routes = routes.route("/flagz", any(async move |headers: HeaderMap| answer(&*flags, &headers)));
+    if !status.disabled.contains(&"/flagz") {
+        routes = routes.route("/flagz", any(async move |headers: HeaderMap| respond(&*flags, &headers)));
     }
-    if !status.off.contains(&"/statusz") {
-        routes = routes.route("/statusz", any(async move |headers: HeaderMap| answer(&*status, &headers)));
+    if !status.disabled.contains(&"/statusz") {
+        routes = routes.route("/statusz", any(async move |headers: HeaderMap| respond(&*status, &headers)));
     }
     routes
 }
 
-struct Flags(BTreeMap<String, String>);
+struct FlagzPage(BTreeMap<String, String>);
 
-impl Page for Flags {
+impl StructuredPage for FlagzPage {
     fn kind(&self) -> &'static str {
         "Flagz"
     }
@@ -74,17 +74,17 @@ impl Page for Flags {
     }
 }
 
-impl Status {
+impl StatuszPage {
     fn uptime(&self) -> Duration {
         Duration::try_from(self.clock.wall() - self.started).unwrap_or_default()
     }
 
     fn paths(&self) -> Vec<&'static str> {
-        PATHS.into_iter().filter(|it| !self.off.contains(it)).collect()
+        PATHS.into_iter().filter(|it| !self.disabled.contains(it)).collect()
     }
 }
 
-impl Page for Status {
+impl StructuredPage for StatuszPage {
     fn kind(&self) -> &'static str {
         "Statusz"
     }
@@ -121,23 +121,25 @@ impl Page for Status {
     }
 }
 
-fn answer(page: &dyn Page, headers: &HeaderMap) -> Response {
+fn respond(page: &dyn StructuredPage, headers: &HeaderMap) -> Response {
     // A header that is not text matches no form.
     let accept = headers.get_all(header::ACCEPT).iter().map(|it| it.to_str().unwrap_or("-"));
     let accept = accept.collect::<Vec<_>>().join(",");
     match form(&accept, page.kind()) {
         None => not_acceptable(),
         Some(Form::Text) => text(StatusCode::OK, heading(page) + &page.lines()),
-        Some(Form::Json(release)) => {
+        Some(Form::Json(api_version)) => {
             // Pretty printing cannot fail for a JSON value.
-            let body = serde_json::to_string_pretty(&object(page, release)).unwrap_or_default();
-            structured(page, "application/json", release, body + "\n")
+            let body = serde_json::to_string_pretty(&object(page, api_version)).unwrap_or_default();
+            structured(page, "application/json", api_version, body + "\n")
         }
-        Some(Form::Yaml(release)) => structured(page, "application/yaml", release, yaml::block(&object(page, release))),
+        Some(Form::Yaml(api_version)) => {
+            structured(page, "application/yaml", api_version, yaml::block(&object(page, api_version)))
+        }
     }
 }
 
-fn heading(page: &dyn Page) -> String {
+fn heading(page: &dyn StructuredPage) -> String {
     format!(
         "\n{COMPONENT} {}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
          guarantees and is for debugging purposes only.\n",
@@ -145,10 +147,10 @@ fn heading(page: &dyn Page) -> String {
     )
 }
 
-fn object(page: &dyn Page, release: Release) -> Value {
+fn object(page: &dyn StructuredPage, api_version: ConfigApiVersion) -> Value {
     let mut object = page.fields();
     object["kind"] = json!(page.kind());
-    object["apiVersion"] = json!(format!("config.k8s.io/{}", release.name()));
+    object["apiVersion"] = json!(format!("config.k8s.io/{}", api_version.name()));
     object["metadata"] = json!({ "name": COMPONENT });
     let annotations = page.annotations();
     if !annotations.is_empty() {
@@ -157,10 +159,10 @@ fn object(page: &dyn Page, release: Release) -> Value {
     object
 }
 
-fn structured(page: &dyn Page, media: &str, release: Release, body: String) -> Response {
-    let media = format!("{media};g=config.k8s.io;v={};as={}", release.name(), page.kind());
+fn structured(page: &dyn StructuredPage, media: &str, api_version: ConfigApiVersion, body: String) -> Response {
+    let media = format!("{media};g=config.k8s.io;v={};as={}", api_version.name(), page.kind());
     let mut response = ([(header::CONTENT_TYPE, media)], body).into_response();
-    if release == Release::V1Alpha1 {
+    if api_version == ConfigApiVersion::V1Alpha1 {
         let deprecated = format!(
             "299 - \"This version of the {} endpoint is deprecated. Please use a newer version.\"",
             page.kind().to_ascii_lowercase()

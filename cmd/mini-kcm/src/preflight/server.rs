@@ -9,11 +9,11 @@ pub(super) const OLDEST: u32 = 34;
 /// The newest minor version whose flags, gates and kinds are known.
 pub(super) const NEWEST: u32 = 37;
 /// The Date header has a resolution of one second.
-const COARSE: Duration = Duration::from_secs(1);
+const DATE_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// The result of the version check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum VersionSupport {
     /// A supported version.
     Known,
     /// It may lack kinds or subresources that our controllers write.
@@ -26,19 +26,19 @@ pub(super) enum Version {
 
 /// Checks the answer of `/version`.
 #[must_use]
-pub(super) fn version(answer: &[u8]) -> Version {
+pub(super) fn version(answer: &[u8]) -> VersionSupport {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     // Some providers append a plus sign: `33+`.
     let number = |field: &str| -> Option<u32> {
         let text = answer[field].as_str()?;
         text.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()
     };
-    let (Some(major), Some(minor)) = (number("major"), number("minor")) else { return Version::Unknown };
+    let (Some(major), Some(minor)) = (number("major"), number("minor")) else { return VersionSupport::Unknown };
     let full = answer["gitVersion"].as_str().map_or_else(|| format!("v{major}.{minor}"), str::to_owned);
     match (major, minor) {
-        (0, _) | (1, ..OLDEST) => Version::TooOld(full),
-        (1, OLDEST..=NEWEST) => Version::Known,
-        _ => Version::TooNew(full),
+        (0, _) | (1, ..OLDEST) => VersionSupport::TooOld(full),
+        (1, OLDEST..=NEWEST) => VersionSupport::Known,
+        _ => VersionSupport::TooNew(full),
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn version(answer: &[u8]) -> Version {
 #[must_use]
 pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> f64 {
     // The server's time may be up to one second later than its header.
-    let (earliest, latest) = (server.as_second() as f64, server.as_second() as f64 + COARSE.as_secs_f64());
+    let (earliest, latest) = (server.as_second() as f64, server.as_second() as f64 + DATE_RESOLUTION.as_secs_f64());
     let seconds = |it: Timestamp| it.as_millisecond() as f64 / 1_000.0;
     let (sent, received) = (seconds(sent), seconds(received));
     if sent > latest {
@@ -61,7 +61,7 @@ pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> 
 
 /// Converts a time of a clock that is `ahead` seconds fast into the server's time.
 #[must_use]
-pub(super) fn by_server(time: Timestamp, ahead: f64) -> Timestamp {
+pub(super) fn server_time(time: Timestamp, ahead: f64) -> Timestamp {
     let by = Duration::try_from_secs_f64(ahead.abs()).unwrap_or_default();
     let shifted = if ahead < 0.0 { time.checked_add(by) } else { time.checked_sub(by) };
     shifted.unwrap_or(time)
@@ -76,19 +76,19 @@ mod tests {
         let of = |major: &str, minor: &str, full: &str| {
             version(format!(r#"{{"major":"{major}","minor":"{minor}","gitVersion":"{full}"}}"#).as_bytes())
         };
-        assert_eq!(of("1", "33", "v1.33.9"), Version::TooOld("v1.33.9".to_owned()));
-        assert_eq!(of("1", "34", "v1.34.0"), Version::Known);
-        assert_eq!(of("1", "36+", "v1.36.2-gke.1"), Version::Known);
-        assert_eq!(of("1", "37", "v1.37.0"), Version::Known);
-        assert_eq!(of("1", "38", "v1.38.0-alpha.1"), Version::TooNew("v1.38.0-alpha.1".to_owned()));
-        assert_eq!(of("2", "0", "v2.0.0"), Version::TooNew("v2.0.0".to_owned()));
+        assert_eq!(of("1", "33", "v1.33.9"), VersionSupport::TooOld("v1.33.9".to_owned()));
+        assert_eq!(of("1", "34", "v1.34.0"), VersionSupport::Known);
+        assert_eq!(of("1", "36+", "v1.36.2-gke.1"), VersionSupport::Known);
+        assert_eq!(of("1", "37", "v1.37.0"), VersionSupport::Known);
+        assert_eq!(of("1", "38", "v1.38.0-alpha.1"), VersionSupport::TooNew("v1.38.0-alpha.1".to_owned()));
+        assert_eq!(of("2", "0", "v2.0.0"), VersionSupport::TooNew("v2.0.0".to_owned()));
         for unknown in ["", "{}", r#"{"major":1,"minor":36}"#, r#"{"major":"one","minor":"x"}"#] {
-            assert_eq!(version(unknown.as_bytes()), Version::Unknown, "{unknown}");
+            assert_eq!(version(unknown.as_bytes()), VersionSupport::Unknown, "{unknown}");
         }
     }
 
     #[test]
-    fn a_difference_of_clocks_is_what_no_delay_explains() {
+    fn clock_difference_is_what_the_delay_does_not_explain() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         for (name, server, sent, received, want) in [
             ("equal", "00:00:10Z", "00:00:10.2Z", "00:00:10.4Z", 0.0),
@@ -100,7 +100,7 @@ mod tests {
             let [server, sent, received] = [server, sent, received].map(|it| at(&format!("2026-01-01T{it}")));
             assert!((ahead(server, sent, received) - want).abs() < 1e-6, "{name}");
             // A time from our clock differs from the server's by one second at most after the conversion.
-            let sent = by_server(sent, want);
+            let sent = server_time(sent, want);
             assert!(want.abs() < 1e-6 || server.duration_since(sent).as_secs().abs() <= 1, "{name}: {sent}");
         }
     }

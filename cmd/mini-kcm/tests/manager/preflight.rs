@@ -5,7 +5,7 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A namespace that is kept by an object with a finalizer. Its managedFields contain a write of another manager.
-fn held_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
+fn create_blocked_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
     cluster.create(json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {
@@ -23,7 +23,7 @@ fn held_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
     cluster.delete("namespaces", "", name);
 }
 
-fn rival_lease(cluster: &TestCluster, name: &str, manager: &str) {
+fn create_foreign_lease(cluster: &TestCluster, name: &str, manager: &str) {
     cluster.create(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {
@@ -40,61 +40,61 @@ fn findings(replica: &Replica, check: &str) -> i64 {
     text.lines().find_map(|it| it.strip_prefix(&series)).unwrap_or("-1").parse().unwrap()
 }
 
-async fn looked(replica: &Replica) {
-    until("it has looked around", || findings(replica, "rivals") >= 0).await;
+async fn wait_for_preflight(replica: &Replica) {
+    wait_until("preflight has completed", || findings(replica, "rivals") >= 0).await;
 }
 
 const FOREIGN: &str = "mini_kcm_foreign_writes_total";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_048_alone_at_its_work_a_manager_finds_nobody_else() {
+async fn acceptance_shell_048_a_manager_alone_at_its_work_finds_no_foreign_writes() {
     let cluster = cluster();
     // Upstream leads without our controller, so it never writes the subresource of that controller.
-    rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
-    held_namespace(&cluster, "held", "mini-kcm", "2026-01-01T00:00:00Z");
+    create_foreign_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
+    create_blocked_namespace(&cluster, "held", "mini-kcm", "2026-01-01T00:00:00Z");
     let replica = Replica::start(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
-    condemn(&cluster, "doomed");
-    until("the namespace is gone", || gone(&cluster, "doomed")).await;
-    looked(&replica).await;
+    create_terminating_namespace(&cluster, "terminating");
+    wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
+    wait_for_preflight(&replica).await;
     assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
-    assert_eq!(findings(&replica, "rivals"), 1, "the other Lease is told");
+    assert_eq!(findings(&replica, "rivals"), 1, "the other Lease is a finding");
     assert_eq!([findings(&replica, "rights"), findings(&replica, "version")], [0; 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_049_the_writes_of_another_manager_at_the_same_work_are_told_and_counted_once() {
+async fn acceptance_shell_049_writes_of_another_manager_are_reported_and_counted_once() {
     let cluster = cluster();
-    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
+    create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
     let replica = Replica::start(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
-    looked(&replica).await;
+    wait_for_preflight(&replica).await;
     let series = format!("{FOREIGN}{{controller=\"namespace-controller\",manager=\"kube-controller-manager\"}} 1");
     assert!(replica.metrics.encode().contains(&series), "{}", replica.metrics.encode());
     assert_eq!(findings(&replica, "rivals"), 1);
     tokio::time::sleep(MINUTE * 6).await;
     assert!(replica.metrics.encode().contains(&series), "the same write is counted once");
     tokio::time::sleep(MINUTE * 10).await;
-    assert_eq!(findings(&replica, "rivals"), 0, "it is long ago");
+    assert_eq!(findings(&replica, "rivals"), 0, "the write is no longer recent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_writes_of_whom_we_stand_behind_and_take_over_from_are_no_rivals() {
+async fn writes_of_the_previous_leader_are_not_foreign() {
     let cluster = cluster();
     // Upstream leads with our Lease, and stops soon.
-    rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
-    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
+    create_foreign_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
+    create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
     let replica = Replica::start(&cluster, "a", &[]);
-    looked(&replica).await;
-    assert_eq!(findings(&replica, "rivals"), 0, "behind it");
-    until("it leads", || leads(&cluster, "a")).await;
+    wait_for_preflight(&replica).await;
+    assert_eq!(findings(&replica, "rivals"), 0, "as its standby");
+    wait_until("it leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(MINUTE * 6).await;
-    assert_eq!(findings(&replica, "rivals"), 0, "after it");
+    assert_eq!(findings(&replica, "rivals"), 0, "as its successor");
     assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_found_stands_while_the_server_does_not_answer() {
+async fn findings_stay_while_the_server_is_down() {
     let cluster = cluster();
-    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
+    create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
     let begun = now();
     cluster.intercept(move |call: &Call| match call.resource.as_str() {
         _ if call.path == "/version" && now() - begun > MINUTE => Verdict::status(500, "InternalError", "down"),
@@ -106,18 +106,18 @@ async fn what_was_found_stands_while_the_server_does_not_answer() {
         _ => Verdict::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
-    looked(&replica).await;
+    wait_for_preflight(&replica).await;
     let rights = findings(&replica, "rights");
     assert!(rights > 5 && findings(&replica, "rivals") == 1);
     tokio::time::sleep(MINUTE * 6).await;
-    assert_eq!(findings(&replica, "version"), 1, "it does not tell its version");
+    assert_eq!(findings(&replica, "version"), 1, "the server does not report its version");
     assert_eq!(findings(&replica, "rights"), rights);
     let series = format!("{FOREIGN}{{controller=\"namespace-controller\",manager=\"kube-controller-manager\"}} 1");
-    assert!(replica.metrics.encode().contains(&series), "a list that fails makes nothing new: {series}");
+    assert!(replica.metrics.encode().contains(&series), "a failed list adds no finding: {series}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_server_is_told_and_rights_are_asked_for_once() {
+async fn newer_server_is_a_finding_and_permissions_are_reviewed_once() {
     let cluster = cluster();
     cluster.intercept(|call: &Call| match call.path.as_str() {
         "/version" => {
@@ -127,7 +127,7 @@ async fn a_newer_server_is_told_and_rights_are_asked_for_once() {
         _ => Verdict::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
-    looked(&replica).await;
+    wait_for_preflight(&replica).await;
     assert_eq!([findings(&replica, "version"), findings(&replica, "rights")], [1, 0]);
     cluster.clear_requests();
     tokio::time::sleep(MINUTE * 30).await;
@@ -136,7 +136,7 @@ async fn a_newer_server_is_told_and_rights_are_asked_for_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_may_not_act_tells_so_and_leads_all_the_same() {
+async fn manager_without_permissions_has_findings_and_leads() {
     let cluster = cluster();
     let begun = now();
     cluster.intercept(move |call: &Call| {
@@ -145,21 +145,21 @@ async fn a_manager_that_may_not_act_tells_so_and_leads_all_the_same() {
         if refused { Verdict::Answer { status: 201, headers: Vec::new(), body } } else { Verdict::Pass }
     });
     let replica = Replica::start(&cluster, "a", &[]);
-    until("it leads", || leads(&cluster, "a")).await;
-    assert!(now() - begun < Duration::from_secs(2), "nothing waits for the look around");
-    looked(&replica).await;
+    wait_until("it leads", || is_leader(&cluster, "a")).await;
+    assert!(now() - begun < Duration::from_secs(2), "the election does not wait for preflight");
+    wait_for_preflight(&replica).await;
     assert!(findings(&replica, "rights") > 5);
     tokio::time::sleep(MINUTE * 12).await;
-    assert_eq!(findings(&replica, "rights"), 0, "looked at again until it is well");
-    assert!(leads(&cluster, "a"));
-    let asked = |calls: &[Recorded]| calls.iter().filter(|it| it.resource == "selfsubjectaccessreviews").count();
-    let before = asked(&cluster.requests());
+    assert_eq!(findings(&replica, "rights"), 0, "checked again until all permissions are granted");
+    assert!(is_leader(&cluster, "a"));
+    let review_count = |calls: &[Recorded]| calls.iter().filter(|it| it.resource == "selfsubjectaccessreviews").count();
+    let before = review_count(&cluster.requests());
     tokio::time::sleep(MINUTE * 30).await;
-    assert_eq!(asked(&cluster.requests()), before, "what is granted is not asked for again and again");
+    assert_eq!(review_count(&cluster.requests()), before, "granted permissions are not reviewed again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
+async fn server_that_is_too_old_or_hangs_is_a_finding_and_does_not_end_the_leader() {
     for old in [true, false] {
         let cluster = cluster();
         let body = json!({ "major": "1", "minor": "33", "gitVersion": "v1.33.1" });
@@ -170,39 +170,39 @@ async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
         });
         let replica = Replica::start(&cluster, "a", &[]);
         tokio::time::sleep(MINUTE * 3).await;
-        assert!(leads(&cluster, "a") && !replica.exit.is_finished(), "no answer ends a leader");
+        assert!(is_leader(&cluster, "a") && !replica.exit.is_finished(), "the leader continues");
         let found = if old { "version" } else { "server" };
         assert_eq!(findings(&replica, found), 1, "{found}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_will_lack() {
+async fn preflight_lists_what_the_cluster_will_lack() {
     // The list of kubeadm, and a list that we implement completely.
-    for (list, lacks) in [("*,bootstrapsigner,tokencleaner", true), ("namespace", false)] {
+    for (list, is_missing) in [("*,bootstrapsigner,tokencleaner", true), ("namespace", false)] {
         let flag = format!("--controllers={list}");
-        let (config, deps) = Replica::ready(&cluster(), "a", &[flag.as_str()]);
+        let (config, deps) = Replica::prepare(&cluster(), "a", &[flag.as_str()]);
         let report = manager::preflight(config, deps).await;
         let text = report.text();
-        assert!(report.is_fine(), "nothing that is here is kept from its work: {text}");
-        assert_eq!(text.contains("EndpointSlices, so traffic to Services goes nowhere"), lacks, "{text}");
-        assert_eq!(text.contains("# warning: flags: not in this binary"), lacks, "{text}");
-        assert_eq!(text.contains("# Nothing is missing."), !lacks, "{text}");
+        assert!(report.is_fine(), "no controller lacks a permission: {text}");
+        assert_eq!(text.contains("EndpointSlices, so traffic to Services goes nowhere"), is_missing, "{text}");
+        assert_eq!(text.contains("# warning: flags: not in this binary"), is_missing, "{text}");
+        assert_eq!(text.contains("# Nothing is missing."), !is_missing, "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_not_everybody_may_read_paths_the_rules_for_them_are_named() {
+async fn preflight_prints_rules_for_denied_paths() {
     let cluster = cluster();
     cluster.intercept(|call: &Call| {
-        let asked: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-        if asked["spec"]["nonResourceAttributes"].is_null() {
+        let review: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        if review["spec"]["nonResourceAttributes"].is_null() {
             return Verdict::Pass;
         }
-        let body = json!({ "kind": asked["kind"], "status": { "allowed": false } });
+        let body = json!({ "kind": review["kind"], "status": { "allowed": false } });
         Verdict::Answer { status: 201, headers: Vec::new(), body }
     });
-    let (config, deps) = Replica::ready(&cluster, "a", &["--use-service-account-credentials"]);
+    let (config, deps) = Replica::prepare(&cluster, "a", &["--use-service-account-credentials"]);
     let report = manager::preflight(config, deps).await;
     let text = report.text();
     assert!(!report.is_fine(), "{text}");
@@ -218,7 +218,7 @@ async fn where_not_everybody_may_read_paths_the_rules_for_them_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_that_differ_are_told() {
+async fn clock_difference_is_a_finding() {
     // Without the server's time there is no finding.
     for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", -1)]
     {
@@ -232,10 +232,10 @@ async fn clocks_that_differ_are_told() {
             _ => Verdict::Pass,
         });
         let replica = Replica::start(&cluster, "a", &[]);
-        looked(&replica).await;
+        wait_for_preflight(&replica).await;
         assert_eq!(findings(&replica, "clock"), differ, "{date}");
-        let (config, deps) = Replica::ready(&cluster, "b", &[]);
+        let (config, deps) = Replica::prepare(&cluster, "b", &[]);
         let text = manager::preflight(config, deps).await.text();
-        assert_eq!(text.contains("# note: clock: the server does not tell its time"), differ < 0, "{text}");
+        assert_eq!(text.contains("# note: clock: the server does not report its time"), differ < 0, "{text}");
     }
 }

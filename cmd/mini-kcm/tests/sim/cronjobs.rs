@@ -1,9 +1,9 @@
 //! CronJobs and Jobs with a TTL under all faults, and a CronJob that runs every minute while clocks change. A stand-in
 //! replaces the Job controller, which has its own simulation.
 
-mod model;
-mod many_cronjobs;
 mod fake_controllers;
+mod many_cronjobs;
+mod model;
 mod users;
 
 use std::{sync::Arc, time::Duration};
@@ -219,7 +219,9 @@ async fn run_across(world: World, change: ClockChange) -> Result<(), String> {
         minutes.first().is_some_and(|it| *it < 120 - AROUND) && minutes.last().is_some_and(|it| *it > AROUND - 120);
     match gap {
         Some(gap) => Err(format!("no Job between {} s and {} s from the change", gap[0], gap[1])),
-        None if !whole => Err(format!("the first Job is at {:?} and the last at {:?}", minutes.first(), minutes.last())),
+        None if !whole => {
+            Err(format!("the first Job is at {:?} and the last at {:?}", minutes.first(), minutes.last()))
+        }
         None if odd != change.times => Err(format!("{} has Jobs at {odd:?} s from the change", change.schedule)),
         None => Ok(()),
     }

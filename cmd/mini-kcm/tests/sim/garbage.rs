@@ -1,12 +1,12 @@
 //! Objects with every kind of owner reference, under all faults: the guarantees of the garbage collector. Users delete
 //! with all three propagation policies, change owners, and create successors with the same name.
 
+mod checks;
+mod kinds;
 mod model;
 mod other_controllers;
-mod kinds;
-mod checks;
-mod shown_objects;
 mod server_faults;
+mod shown_objects;
 mod users;
 
 use std::{sync::Arc, time::Duration};
@@ -17,11 +17,11 @@ use test_cluster::DiscoveryFault;
 use testing::sim::{Scenario, World};
 
 use crate::manager::manager;
+use kinds::{CONTROLLER, MAP, QUIET_GROUPS, ROLE, TYPES, WIDGET};
 use model::Model;
 pub(crate) use other_controllers::{deleted_cron_job, expired_job};
-use kinds::{CONTROLLER, MAP, QUIET_GROUPS, ROLE, TYPES, WIDGET};
 use server_faults::ServerFaults;
-use users::{Location, HOMES, reference};
+use users::{HOMES, Location, reference};
 
 const MS: Duration = Duration::from_millis(1);
 /// The Lease of the leader election.
@@ -130,7 +130,9 @@ async fn run_swept(world: World) -> Result<(), String> {
 fn start(world: &World) -> SharedModel {
     let shared = SharedModel::default();
     let (model, clock) = (shared.clone(), world.clock().clone());
-    world.always("the guarantees of the garbage collector", move |write| checks::check_write(&mut model.lock(), write, clock.now()));
+    world.always("the guarantees of the garbage collector", move |write| {
+        checks::check_write(&mut model.lock(), write, clock.now())
+    });
     let (model, clock) = (shared.clone(), world.clock().clone());
     world.on_delivered(move |delivery| model.lock().shown.record(delivery, clock.now()));
     for home in HOMES {

@@ -1,12 +1,12 @@
 //! Jobs of every kind under all faults: the guarantees of the controller, simulated nodes for the pods, and users who
 //! change Jobs and pods.
 
-mod model;
-mod garbage_collector;
-mod status_checks;
-mod kubelet;
 mod condition_checks;
+mod garbage_collector;
+mod kubelet;
+mod model;
 mod pod_checks;
+mod status_checks;
 mod users;
 mod workload;
 
@@ -20,8 +20,8 @@ use testing::sim::{Scenario, World, Write};
 use tokio::sync::mpsc;
 
 use crate::manager::manager;
-use model::Model;
 use kubelet::PodEvent;
+use model::Model;
 
 const MS: Duration = Duration::from_millis(1);
 /// The Lease of the leader election.
@@ -92,7 +92,13 @@ async fn run_swept(world: World) -> Result<(), String> {
     world.cluster().remove("jobs.batch", users::HOME, "by-hand");
     world.run_elected("b", LEASE, manager(FLAGS));
     let failing = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 0 });
-    workload::create(&world, "failing", failing, json!({ kubelet::RUN_TIME: "2000", kubelet::FAILURE_RATE: "1000" }), 1);
+    workload::create(
+        &world,
+        "failing",
+        failing,
+        json!({ kubelet::RUN_TIME: "2000", kubelet::FAILURE_RATE: "1000" }),
+        1,
+    );
     world.sleep(MS * 2_000).await;
     users::delete_job(&world, "plain", Some("orphan"));
     world.sleep(MS * 2_500).await;

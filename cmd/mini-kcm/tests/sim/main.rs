@@ -55,7 +55,12 @@ fn cronjob_of_each_minute_starts_each_minute_when_clocks_change() {
     let changes = [
         // 2027-03-28T01:00Z and 2027-10-31T01:00Z.
         cronjobs::ClockChange { zone: "Europe/Berlin", at: 1_806_195_600, schedule: "30 2 * * *", times: &[] },
-        cronjobs::ClockChange { zone: "Europe/Berlin", at: 1_824_944_400, schedule: "30 2 * * *", times: &[-1_800, 1_800] },
+        cronjobs::ClockChange {
+            zone: "Europe/Berlin",
+            at: 1_824_944_400,
+            schedule: "30 2 * * *",
+            times: &[-1_800, 1_800],
+        },
         // 2027-03-14T07:00Z and 2027-11-07T06:00Z.
         cronjobs::ClockChange { zone: "America/New_York", at: 1_805_007_600, schedule: "30 2 * * *", times: &[] },
         cronjobs::ClockChange {
@@ -65,7 +70,12 @@ fn cronjob_of_each_minute_starts_each_minute_when_clocks_change() {
             times: &[-1_800, 1_800],
         },
         // 2027-04-03T15:00Z. This zone changes its clocks by half an hour.
-        cronjobs::ClockChange { zone: "Australia/Lord_Howe", at: 1_806_764_400, schedule: "45 1 * * *", times: &[-900, 900] },
+        cronjobs::ClockChange {
+            zone: "Australia/Lord_Howe",
+            at: 1_806_764_400,
+            schedule: "45 1 * * *",
+            times: &[-900, 900],
+        },
     ];
     for change in changes {
         if let Err(why) = sim::trace(&cronjobs::across(change), 0) {

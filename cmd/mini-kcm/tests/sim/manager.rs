@@ -1,7 +1,7 @@
 use futures::{FutureExt, future::BoxFuture};
 use mini_kcm::{
     config::Config,
-    flags::{self, Asked},
+    flags::{self, Invocation},
     manager::{self, Deps, Exit},
 };
 use testing::sim::Process;
@@ -9,7 +9,7 @@ use testing::sim::Process;
 /// A simulated process that runs the manager with these flags, without a serving port.
 pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, Result<(), String>> + use<> {
     let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
-    let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
+    let Invocation::Run(typed) = flags::parse(args) else { panic!("flags") };
     let config = Config::new(typed).unwrap();
     move |process| {
         let config = config.clone();

@@ -170,7 +170,8 @@ fn is_terminating(object: Option<&Value>) -> bool {
 }
 
 fn is_deletion(write: &Write) -> bool {
-    write.change() == Change::Removed || (!is_terminating(write.before().as_ref()) && is_terminating(write.after().as_ref()))
+    write.change() == Change::Removed
+        || (!is_terminating(write.before().as_ref()) && is_terminating(write.after().as_ref()))
 }
 
 /// True when the write removes the finalizer of the namespace.

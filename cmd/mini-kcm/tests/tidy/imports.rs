@@ -11,7 +11,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::sources;
+use super::collect_sources;
 
 /// The code of a file outside its tests.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Crate {
     /// Reads the folder `src` of a crate.
     pub(crate) fn read(src: &Path) -> Self {
         let mut files = Vec::new();
-        sources(src, &mut files);
+        collect_sources(src, &mut files);
         let modules = files.into_iter().filter_map(|file| Some((module(file.strip_prefix(src).ok()?)?, file)));
         Self(modules.collect())
     }

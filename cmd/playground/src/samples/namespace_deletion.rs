@@ -38,7 +38,10 @@ pub(super) const NAMESPACE_DELETION: Sample = Sample {
             when: |context, observed| is_only_finalizer_left(namespace(context, observed)),
             command: |context| {
                 let patch = r#"{"metadata":{"finalizers":null}}"#;
-                format!("kubectl patch configmap {WITH_FINALIZER} -n {} --type=merge -p '{patch}'", context.deleted_namespace)
+                format!(
+                    "kubectl patch configmap {WITH_FINALIZER} -n {} --type=merge -p '{patch}'",
+                    context.deleted_namespace
+                )
             },
             act: |context| Act {
                 api_version: "v1",

@@ -137,7 +137,9 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
                 while let Some(Key(key)) = map.next_key()? {
                     match (key.as_ref(), &frame_type) {
                         ("type", _) => frame_type = Some(map.next_value::<FrameType>()?),
-                        ("object", Some(FrameType::Object(event))) => frame = Some(Frame::Object(*event, map.next_value()?)),
+                        ("object", Some(FrameType::Object(event))) => {
+                            frame = Some(Frame::Object(*event, map.next_value()?))
+                        }
                         ("object", Some(FrameType::Bookmark)) => frame = Some(map.next_value::<Bookmark>()?.into()),
                         ("object", Some(FrameType::Error)) => frame = Some(Frame::Error(map.next_value()?)),
                         _ => {

@@ -19,8 +19,8 @@ mod cached;
 mod frame;
 mod meta;
 mod raw;
-mod unknown_fields;
 mod status;
+mod unknown_fields;
 
 mod container;
 mod controller_revision;

@@ -37,8 +37,8 @@ pub(crate) fn of(user: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>,
         .map_err(|_| "user.client-certificate: is not PEM".to_owned())?;
     let key =
         PrivateKeyDer::from_pem_slice(&key).map_err(|_| "user.client-key: is not PEM of a private key".to_owned())?;
-    let key =
-        certified_key(chain, key, &ring::default_provider()).map_err(|err| format!("user.client-certificate: {err}"))?;
+    let key = certified_key(chain, key, &ring::default_provider())
+        .map_err(|err| format!("user.client-certificate: {err}"))?;
     Ok(Some(Arc::new(SingleCertAndKey::from(key))))
 }
 

@@ -6,10 +6,10 @@ use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Account, Accounts, Api, ConfigError, RecentWrites, PoolOptions, Stack, Term, Transport, Watcher,
+    Account, Accounts, Api, ConfigError, PoolOptions, RecentWrites, Stack, Term, Transport, Watcher,
     layers::{
-        Authorize, Common, CreateTimeouts, DEADLINE, Layers, RequestMetrics, TimeLimit, LayerOptions, RateLimiter, WATCH_OPEN_TIMEOUT, authorize,
-        user_agent,
+        Authorize, Common, CreateTimeouts, DEADLINE, LayerOptions, Layers, RateLimiter, RequestMetrics, TimeLimit,
+        WATCH_OPEN_TIMEOUT, authorize, user_agent,
     },
     pools,
 };
@@ -176,7 +176,8 @@ impl Clients {
         let rate_limiter = Arc::new(RateLimiter::new(name, limits));
         let Environment { clock, metrics, term, .. } = &self.environment;
         let read = LayerOptions { retries: true, ..self.layer_options(name, &rate_limiter) };
-        let write = LayerOptions { retries: true, fence: Some(term.clone()), ..self.layer_options(name, &rate_limiter) };
+        let write =
+            LayerOptions { retries: true, fence: Some(term.clone()), ..self.layer_options(name, &rate_limiter) };
         Api {
             reads: Layers::new(common, reads, read).into_stack(),
             writes: Layers::new(common, writes, write).into_stack(),
@@ -198,7 +199,10 @@ impl Clients {
     #[must_use]
     pub fn watcher(&self, limits: Limits) -> Watcher {
         let rate_limiter = Arc::new(RateLimiter::new(INFORMERS, limits));
-        let watches = LayerOptions { time_limit: TimeLimit::Head(WATCH_OPEN_TIMEOUT), ..self.layer_options(INFORMERS, &rate_limiter) };
+        let watches = LayerOptions {
+            time_limit: TimeLimit::Head(WATCH_OPEN_TIMEOUT),
+            ..self.layer_options(INFORMERS, &rate_limiter)
+        };
         let lists = Layers::new(&self.common, &self.pools.reads, self.layer_options(INFORMERS, &rate_limiter));
         Watcher {
             rate_limiter: lists.clone(),
@@ -214,7 +218,10 @@ impl Clients {
     #[must_use]
     pub fn lease(&self, attempt: Duration) -> Api {
         let rate_limiter = Arc::new(RateLimiter::new(LEADER_ELECTION, Limits::NONE));
-        let options = LayerOptions { time_limit: TimeLimit::Whole(attempt), ..self.layer_options(LEADER_ELECTION, &rate_limiter) };
+        let options = LayerOptions {
+            time_limit: TimeLimit::Whole(attempt),
+            ..self.layer_options(LEADER_ELECTION, &rate_limiter)
+        };
         let lease = self.stack(&self.pools.lease, options);
         Api { reads: lease.clone(), writes: lease, create_timeouts: None, recent_writes: None, rate_limiter }
     }

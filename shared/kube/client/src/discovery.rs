@@ -97,7 +97,8 @@ impl Discovery {
             let is_empty = self.served.is_empty() && self.unparsable.is_empty();
             return is_empty.then(|| "the server lists no resources at all".to_owned());
         }
-        let causes: Vec<String> = self.failed.iter().map(|(gv, why)| format!("{gv}: {why}{}", api_service_hint(gv))).collect();
+        let causes: Vec<String> =
+            self.failed.iter().map(|(gv, why)| format!("{gv}: {why}{}", api_service_hint(gv))).collect();
         Some(format!(
             "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
             causes.len(),

@@ -22,8 +22,8 @@ mod fence;
 mod in_cluster;
 mod kubeconfig;
 mod layers;
-mod recent_writes;
 mod pools;
+mod recent_writes;
 mod watch;
 
 pub use accounts::{ACCOUNT_NAMESPACE, Account, Accounts, account_user};
@@ -35,8 +35,8 @@ pub use error::{ApiError, NotSent};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
-pub use recent_writes::{RecentWrites, Writes};
 pub use pools::{PoolOptions, Unreachable};
+pub use recent_writes::{RecentWrites, Writes};
 pub use watch::{Lines, LinesError, Token, Watcher};
 
 /// The body of a request: bytes that can be sent again.

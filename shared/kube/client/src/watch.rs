@@ -6,7 +6,7 @@ use http_body::Body as _;
 
 use crate::{
     ApiError, Body, Incoming, Stack, api_client,
-    layers::{NoRateLimit, Layers, ResponseTimeout},
+    layers::{Layers, NoRateLimit, ResponseTimeout},
     pools::RetireHandle,
 };
 

@@ -109,8 +109,11 @@ impl Correlator {
             let field_path = object.field_path.clone().unwrap_or_default();
             (EventKey::Single { aggregate_key, field_path, message: message.clone() }, message)
         };
-        let record =
-            self.events.entry(event_key, || EventRecord { name: self.name_generator.next_name(&spam_key.name, wall), first: wall, count: 0 });
+        let record = self.events.entry(event_key, || EventRecord {
+            name: self.name_generator.next_name(&spam_key.name, wall),
+            first: wall,
+            count: 0,
+        });
         record.count = record.count.saturating_add(1);
         // The spam filter is last, so that dropped reports are counted.
         let bucket = self.spam.entry(spam_key, || TokenBucket { full_at: at });

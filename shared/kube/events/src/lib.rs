@@ -8,9 +8,9 @@
 mod correlator;
 mod lru;
 mod name_generator;
-mod write_queue;
 mod recorder;
 mod worker;
+mod write_queue;
 
 pub use k8s_openapi::api::core::v1::ObjectReference;
 pub use recorder::{Deps, Recorder, Type};

@@ -12,8 +12,8 @@ use tracing::Instrument;
 
 use crate::{
     correlator::{Correlator, ReportingComponent},
-    write_queue::WriteQueue,
     worker::Worker,
+    write_queue::WriteQueue,
 };
 
 /// The maximum number of reports that wait for the worker.

@@ -53,7 +53,8 @@ fn rig(script: impl IntoIterator<Item = ScriptedResponse>, fallback: ScriptedRes
     let service = {
         let (requests, clock) = (requests.clone(), clock.clone());
         tower::service_fn(move |request: Request<client::Body>| {
-            let (requests, at, script, fallback) = (requests.clone(), clock.now() - start, script.clone(), fallback.clone());
+            let (requests, at, script, fallback) =
+                (requests.clone(), clock.now() - start, script.clone(), fallback.clone());
             let response = async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
@@ -67,7 +68,8 @@ fn rig(script: impl IntoIterator<Item = ScriptedResponse>, fallback: ScriptedRes
                 let next = script.lock().pop_front();
                 respond(next.unwrap_or(fallback)).await
             };
-            let response: Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>> = Box::pin(response);
+            let response: Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>> =
+                Box::pin(response);
             response
         })
     };
@@ -141,7 +143,10 @@ async fn acceptance_machinery_036_an_event_that_comes_five_times_is_one_object_w
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(rig.request_lines(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "PATCH 3 \"m\"", "PATCH 4 \"m\"", "PATCH 5 \"m\""]);
+    assert_eq!(
+        rig.request_lines(),
+        ["POST 1 \"m\"", "PATCH 2 \"m\"", "PATCH 3 \"m\"", "PATCH 4 \"m\"", "PATCH 5 \"m\""]
+    );
     let requests = rig.requests.lock();
     let name = requests[0].body["metadata"]["name"].as_str().unwrap();
     assert_eq!(
@@ -204,7 +209,10 @@ async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_e
     assert_eq!(rig.log.lines(), [""; 0]);
 
     // Any other refusal also ends the attempts, and is logged as an error.
-    let rig = self::rig([ScriptedResponse::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], ScriptedResponse::Stored);
+    let rig = self::rig(
+        [ScriptedResponse::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))],
+        ScriptedResponse::Stored,
+    );
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
     assert_eq!((rig.requests.lock().len(), rig.dropped("failed")), (1, 1));
@@ -297,7 +305,9 @@ async fn flush_writes_waiting_events_and_accepts_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn flush_ends_in_time_without_a_response_and_drops_waiting_retries() {
-    for (response, want) in [(ScriptedResponse::Silence, Duration::from_millis(500)), (ScriptedResponse::Broken, Duration::ZERO)] {
+    for (response, want) in
+        [(ScriptedResponse::Silence, Duration::from_millis(500)), (ScriptedResponse::Broken, Duration::ZERO)]
+    {
         let rig = rig([], answer.clone());
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_millis(1)).await;

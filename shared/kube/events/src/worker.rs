@@ -10,8 +10,8 @@ use tracing::{debug, error};
 
 use crate::{
     correlator::Correlator,
-    write_queue::{QueuedEvent, WriteQueue, AttemptOutcome, Verb},
     recorder::Report,
+    write_queue::{AttemptOutcome, QueuedEvent, Verb, WriteQueue},
 };
 
 /// Writes the reports of the channel to the server, one write at a time.

@@ -91,7 +91,12 @@ impl WriteQueue {
     }
 
     /// Decides what follows an attempt.
-    pub(crate) fn finish_attempt(&mut self, queued: QueuedEvent, result: &Result<(), ApiError>, now: Instant) -> AttemptOutcome {
+    pub(crate) fn finish_attempt(
+        &mut self,
+        queued: QueuedEvent,
+        result: &Result<(), ApiError>,
+        now: Instant,
+    ) -> AttemptOutcome {
         let attempts = queued.attempts + 1;
         let queued = QueuedEvent { attempts, ..queued };
         let err = match result {
@@ -184,7 +189,10 @@ mod tests {
         let later = now + PAUSE;
         let queued = write_queue.take_due(later).unwrap();
         assert_eq!(queued.verb, Verb::Create);
-        assert!(matches!(write_queue.finish_attempt(queued, &status(409, "AlreadyExists"), later), AttemptOutcome::Retry));
+        assert!(matches!(
+            write_queue.finish_attempt(queued, &status(409, "AlreadyExists"), later),
+            AttemptOutcome::Retry
+        ));
         let queued = write_queue.take_due(later).unwrap();
         assert_eq!((queued.verb, queued.event.count), (Verb::Patch, Some(5)));
         assert!(matches!(write_queue.finish_attempt(queued, &Ok(()), later), AttemptOutcome::Written));

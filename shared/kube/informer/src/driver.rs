@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     receiver::{Decoded, ObjectReceiver},
-    reflector::{StreamEnd, Failure, PageOutcome, Reflector, ReceivedFrame, Silence, ReflectorStep, FrameAction},
+    reflector::{Failure, FrameAction, PageOutcome, ReceivedFrame, Reflector, ReflectorStep, Silence, StreamEnd},
     watched::{Command, InformerState, Watched},
 };
 
@@ -211,7 +211,11 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
 
     /// Waits for a token of the rate limiter, then sends the request. A response is due only from then on; the client
     /// limits the time after that.
-    async fn send_request<O, A>(&mut self, path: &str, send: impl FnOnce(Token) -> A) -> WaitOutcome<Result<O, ApiError>>
+    async fn send_request<O, A>(
+        &mut self,
+        path: &str,
+        send: impl FnOnce(Token) -> A,
+    ) -> WaitOutcome<Result<O, ApiError>>
     where
         A: Future<Output = Result<O, ApiError>>,
     {
@@ -413,7 +417,13 @@ impl<S> IncomingSet<S> {
         Self { set: receiver.begin(), newest: None }
     }
 
-    fn collect<T>(&mut self, receiver: &impl ObjectReceiver<T, Set = S>, event: Event, object: Decoded<T>, version: &Version) {
+    fn collect<T>(
+        &mut self,
+        receiver: &impl ObjectReceiver<T, Set = S>,
+        event: Event,
+        object: Decoded<T>,
+        version: &Version,
+    ) {
         if self.newest.as_ref().is_none_or(|it| it.is_older_than(version)) {
             self.newest = Some(version.clone());
         }

@@ -169,7 +169,8 @@ impl<T: Cached> Handlers<T> {
     /// Adds a handler. It becomes active in the informer's task.
     pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: HandlerFn<T>) -> Registration {
         let synced = watch::Sender::new(false);
-        let state = Arc::new(RegistrationState { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
+        let state =
+            Arc::new(RegistrationState { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
         let resync = resync.filter(|it| !it.is_zero()).map(|it| it.max(MIN_RESYNC));
         let handler = Handler { name, state: state.clone(), call, resync, next_resync: Mutex::new(None) };
         self.added_handlers.lock().push(Arc::new(handler));

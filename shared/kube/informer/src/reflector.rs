@@ -22,7 +22,7 @@ use self::{
 };
 pub(crate) use self::{
     failure::Failure,
-    types::{StreamEnd, PageOutcome, InformerKind, ReceivedFrame, Silence, ReflectorStep, FrameAction},
+    types::{FrameAction, InformerKind, PageOutcome, ReceivedFrame, ReflectorStep, Silence, StreamEnd},
 };
 
 /// The most frames that are read at once. A set is read in smaller batches, so that not too much JSON is in memory.
@@ -329,8 +329,10 @@ impl Reflector {
     /// Reopens the watch for a short time, so that the server soon sends a bookmark. Returns false and does nothing
     /// when no watch is open or will be opened from the last version.
     pub(crate) fn reopen_for_proof(&mut self) -> bool {
-        let watches =
-            matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: AfterWait::Watch, .. });
+        let watches = matches!(
+            self.phase,
+            Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: AfterWait::Watch, .. }
+        );
         if watches {
             self.urgent = true;
             self.phase = Phase::OpenWatch { seconds: PROOF_SECONDS, within: None };

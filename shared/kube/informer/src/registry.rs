@@ -18,9 +18,9 @@ use crate::{
     driver::{Driver, ReadState},
     dynamic::SinkReceiver,
     handlers::Handlers,
-    receiver::{ObjectReceiver, StoreWithHandlers},
     informer::MetadataSource,
     metrics::{Families, Meter},
+    receiver::{ObjectReceiver, StoreWithHandlers},
     reflector::{InformerKind, Reflector},
     store::Progress,
     watched::InformerState,
@@ -138,7 +138,8 @@ impl Informers {
     /// dropped.
     #[must_use]
     pub fn dynamic(&self, resource: Resource, scope: Scope) -> Dynamic<Informer<Meta>> {
-        let (informer, task, stop) = self.0.start_with_store::<Meta>(resource, scope.namespace(), InformerKind::Dynamic);
+        let (informer, task, stop) =
+            self.0.start_with_store::<Meta>(resource, scope.namespace(), InformerKind::Dynamic);
         let watched = informer.watched();
         Dynamic::new(informer, watched, task, stop)
     }
@@ -150,7 +151,13 @@ impl Informers {
         let receiver = Arc::new(SinkReceiver(sink.clone()));
         let stop = self.0.stop.child_token();
         let meter = Arc::new(Meter::new(self.0.families.clone(), &resource, InformerKind::Dynamic));
-        let options = InformerOptions { resource, namespace: scope.namespace(), kind: InformerKind::Dynamic, stop: stop.clone(), meter };
+        let options = InformerOptions {
+            resource,
+            namespace: scope.namespace(),
+            kind: InformerKind::Dynamic,
+            stop: stop.clone(),
+            meter,
+        };
         let (state, task) = self.0.start::<Meta, _>(options, receiver, Arc::default());
         Dynamic::new(sink, state, task, stop)
     }
@@ -203,7 +210,12 @@ impl Inner {
     }
 
     /// Starts the task that writes to `receiver`.
-    fn start<T: Cached, F: ObjectReceiver<T>>(&self, options: InformerOptions, receiver: Arc<F>, progress: Arc<Progress>) -> (Arc<InformerState>, Task) {
+    fn start<T: Cached, F: ObjectReceiver<T>>(
+        &self,
+        options: InformerOptions,
+        receiver: Arc<F>,
+        progress: Arc<Progress>,
+    ) -> (Arc<InformerState>, Task) {
         let InformerOptions { resource, namespace, kind, stop, meter } = options;
         let Environment { watcher, clock, spawner, .. } = &self.environment;
         let (send, commands) = mpsc::unbounded_channel();

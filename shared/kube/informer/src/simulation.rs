@@ -121,7 +121,8 @@ fn follow(informer: &Informer<Pod>) -> Arc<Mutex<BTreeMap<String, (String, Strin
     let keep = observed.clone();
     informer.add_handler("follower", Some(50 * SECOND), move |change| {
         let mut observed = keep.lock();
-        let readable = |entry: Option<&api::Entry<Pod>>| entry.and_then(|it| it.readable()).map(|it| observed_state(it));
+        let readable =
+            |entry: Option<&api::Entry<Pod>>| entry.and_then(|it| it.readable()).map(|it| observed_state(it));
         match (readable(change.old), readable(change.new)) {
             (old, Some((name, new))) => {
                 let before = observed.insert(name, new);
@@ -188,7 +189,9 @@ async fn a_frozen_watch_is_healed_within_90_s_by_another_watch() {
         tokio::time::sleep(90 * SECOND).await;
         assert!(informer.store().get("default", &name).unwrap().is_some(), "round {round}");
         let requests = sim.cluster.requests();
-        assert!(requests.iter().all(|it| it.parameter("watch") == "true" && it.parameter("sendInitialEvents").is_empty()));
+        assert!(
+            requests.iter().all(|it| it.parameter("watch") == "true" && it.parameter("sendInitialEvents").is_empty())
+        );
     }
 }
 

@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn two_attempts_fit_into_a_renew_deadline_that_is_not_absurd() {
-        let of = |millis| Config { renew_deadline: Duration::from_millis(millis), ..config() }.request_timeout().as_millis();
+        let of =
+            |millis| Config { renew_deadline: Duration::from_millis(millis), ..config() }.request_timeout().as_millis();
         assert_eq!([of(10_000), of(4_000), of(1_500)], [5_000, 2_000, 1_000]);
     }
 

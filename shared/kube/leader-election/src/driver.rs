@@ -11,7 +11,7 @@ use crate::{
     Config,
     config::leases,
     health::LeaseState,
-    machine::{ElectionAction, RequestOutcome, Machine, LeaseEvent, LeaseRequest},
+    machine::{ElectionAction, LeaseEvent, LeaseRequest, Machine, RequestOutcome},
     record::Lease,
     signal::Signal,
 };
@@ -82,7 +82,9 @@ impl Driver {
                     }
                 }
                 ElectionAction::SlowPath => self.slow_path.inc(),
-                ElectionAction::Failed(why) => tracing::warn!(err = why, lock = %self.config.lock(), "Failed to update lease"),
+                ElectionAction::Failed(why) => {
+                    tracing::warn!(err = why, lock = %self.config.lock(), "Failed to update lease")
+                }
                 ElectionAction::Signal(signal) => self.send_signal(signal),
             }
         }
@@ -125,8 +127,12 @@ async fn next_outcome(in_flight: &mut InFlight) -> RequestOutcome {
 /// Sends one request. The client limits its time.
 async fn send(api: Api, config: Arc<Config>, request: LeaseRequest) -> RequestOutcome {
     let outcome = match request {
-        LeaseRequest::Get => read(&api, &config).await.map(|it| it.map_or(RequestOutcome::Absent, |it| RequestOutcome::Read(Box::new(it)))),
-        LeaseRequest::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(RequestOutcome::Stored),
+        LeaseRequest::Get => read(&api, &config)
+            .await
+            .map(|it| it.map_or(RequestOutcome::Absent, |it| RequestOutcome::Read(Box::new(it)))),
+        LeaseRequest::Create(lease) => {
+            api.create(&leases(), &config.namespace, &*lease).await.map(RequestOutcome::Stored)
+        }
         LeaseRequest::Update(lease) => replace(&api, &config, &lease).await.map(RequestOutcome::Stored),
     };
     outcome.unwrap_or_else(|err| RequestOutcome::Failed(err.to_string()))

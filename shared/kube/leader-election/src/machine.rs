@@ -288,7 +288,8 @@ impl Machine {
     /// of ours, or if [`Signal::ProveAhead`] is not needed.
     fn fence_ends_at(&self) -> Option<BootInstant> {
         let observed = self.observed.as_ref()?;
-        let is_needed = self.phase == Phase::Acquiring && !observed.prove_ahead_sent && !observed.gone && !self.is_ours();
+        let is_needed =
+            self.phase == Phase::Acquiring && !observed.prove_ahead_sent && !observed.gone && !self.is_ours();
         let fence = observed.lease.fence().filter(|_| is_needed)?;
         (fence < observed.lease.record.duration()).then(|| observed.since + fence)
     }
@@ -310,7 +311,9 @@ impl Machine {
     fn send(&mut self, step: RequestStep, now: BootInstant, wall: Timestamp) -> ElectionAction {
         let observed = self.observed.as_ref().map(|it| &it.lease);
         let body = match (step, observed) {
-            (RequestStep::Fast | RequestStep::Write, Some(lease)) if self.is_ours() => Some(lease.renewed(&self.config, wall)),
+            (RequestStep::Fast | RequestStep::Write, Some(lease)) if self.is_ours() => {
+                Some(lease.renewed(&self.config, wall))
+            }
             (RequestStep::Fast | RequestStep::Write, Some(lease)) => Some(lease.taken(&self.config, wall)),
             (RequestStep::Create, _) => Some(Lease::new(&self.config, wall)),
             (RequestStep::Read, _) | (RequestStep::Fast | RequestStep::Write, None) => None,

@@ -1,8 +1,8 @@
 //! The only crate that reads the time.
 //!
-//! Three clocks, because three questions differ: what time do people read ([`Clock::wall`]), how long did this process
-//! run since ([`Clock::now`]), and how long ago was it for the rest of the world, suspension included ([`Clock::boot`]).
-//! Everything above takes a [`Clock`] as a value, so a simulation runs on tokio's paused time with a virtual one.
+//! There are three clocks: wall time for people ([`Clock::wall`]), monotonic time of this process ([`Clock::now`]), and
+//! time since boot, which also counts suspensions ([`Clock::boot`]). Other crates take a [`Clock`] as a value, so that a
+//! simulation runs with a virtual one on tokio's paused time.
 
 mod drift;
 
@@ -96,8 +96,8 @@ impl Clock {
         Self(Source::Virtual(Arc::new(Virtual { epoch, start, suspended: AtomicU64::new(0) })))
     }
 
-    /// Lets a virtual machine sleep for `pause`: wall and boot time go on, the process's own timers do not.
-    /// Without effect on the system clock.
+    /// Simulates a suspension of `pause`: wall and boot time advance, the timers of the process do not. It has no effect
+    /// on the system clock.
     pub fn suspend(&self, pause: Duration) {
         if let Source::Virtual(it) = &self.0 {
             let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_instants_survive_milliseconds_and_never_underflow() {
+    fn boot_instants_convert_to_milliseconds_and_never_underflow() {
         let at = BootInstant::from_millis(1_500);
         assert_eq!(at.as_millis(), 1_500);
         assert_eq!((at - Duration::from_secs(9)).as_millis(), 0);

@@ -8,7 +8,7 @@ pub const FLAG: &str = "FLAG";
 
 /// The crates that log at every verbosity: those of this workspace, and the test and the bench of this crate. A
 /// callsite is identified by its crate and not by its file, because the path of the file depends on the build flags.
-pub const OURS: &[&str] = &[
+pub const OUR_CRATES: &[&str] = &[
     "api",
     "client",
     "clock",
@@ -44,21 +44,21 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn is_enabled(&self, place: &Metadata<'_>) -> bool {
-        match verbosity_of(place) {
+    fn is_enabled(&self, metadata: &Metadata<'_>) -> bool {
+        match verbosity_of(metadata) {
             None => false,
-            Some(needed) => needed <= self.verbosity || needed <= self.vmodule.verbosity(place),
+            Some(needed) => needed <= self.verbosity || needed <= self.vmodule.verbosity(metadata),
         }
     }
 }
 
 impl<S: Subscriber> Layer<S> for Filter {
-    fn register_callsite(&self, place: &'static Metadata<'static>) -> Interest {
-        if self.is_enabled(place) { Interest::always() } else { Interest::never() }
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.is_enabled(metadata) { Interest::always() } else { Interest::never() }
     }
 
-    fn enabled(&self, place: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.is_enabled(place)
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.is_enabled(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -68,25 +68,25 @@ impl<S: Subscriber> Layer<S> for Filter {
 }
 
 /// The verbosity from which on a callsite logs; `None` if it never does.
-pub(crate) fn verbosity_of(place: &Metadata<'_>) -> Option<Verbosity> {
-    if !is_ours(place) {
-        return (place.is_event() && *place.level() <= Level::WARN).then_some(0);
+pub(crate) fn verbosity_of(metadata: &Metadata<'_>) -> Option<Verbosity> {
+    if !is_our_crate(metadata) {
+        return (metadata.is_event() && *metadata.level() <= Level::WARN).then_some(0);
     }
     // A span is not a line: its fields belong to the lines inside it, at any verbosity.
-    if place.is_span() {
+    if metadata.is_span() {
         return Some(0);
     }
-    let named = place.target().strip_prefix('v').and_then(|it| it.parse().ok());
-    Some(match (named, *place.level()) {
+    let named = metadata.target().strip_prefix('v').and_then(|it| it.parse().ok());
+    Some(match (named, *metadata.level()) {
         (Some(verbosity), _) => verbosity,
-        _ if place.target() == FLAG => 1,
+        _ if metadata.target() == FLAG => 1,
         (None, Level::ERROR | Level::WARN | Level::INFO) => 0,
         (None, Level::DEBUG) => 4,
         (None, Level::TRACE) => 6,
     })
 }
 
-fn is_ours(place: &Metadata<'_>) -> bool {
-    let module = place.module_path().unwrap_or_default();
-    OURS.contains(&module.split("::").next().unwrap_or_default())
+fn is_our_crate(metadata: &Metadata<'_>) -> bool {
+    let module = metadata.module_path().unwrap_or_default();
+    OUR_CRATES.contains(&module.split("::").next().unwrap_or_default())
 }

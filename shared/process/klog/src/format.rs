@@ -10,7 +10,7 @@ use tracing::{Level, Metadata};
 use crate::{
     Format, Verbosity,
     filter::{FLAG, verbosity_of},
-    values::{Pair, Value, once},
+    values::{FieldPair, Value, deduplicated},
 };
 
 /// Formats a line, with the present time.
@@ -25,7 +25,7 @@ pub(crate) struct Formatter {
 
 /// The callsite and the severity of a line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct LineOrigin<'a> {
     pub(crate) severity: Level,
     pub(crate) verbosity: Verbosity,
     /// A path with `/`.
@@ -35,14 +35,14 @@ pub(crate) struct Place<'a> {
     pub(crate) bare: bool,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn of(place: &Metadata<'a>) -> Self {
+impl<'a> LineOrigin<'a> {
+    pub(crate) fn of(metadata: &Metadata<'a>) -> Self {
         Self {
-            severity: *place.level(),
-            verbosity: verbosity_of(place).unwrap_or(0),
-            file: place.file().unwrap_or("???"),
-            line: place.line().unwrap_or(1),
-            bare: place.target() == FLAG,
+            severity: *metadata.level(),
+            verbosity: verbosity_of(metadata).unwrap_or(0),
+            file: metadata.file().unwrap_or("???"),
+            line: metadata.line().unwrap_or(1),
+            bare: metadata.target() == FLAG,
         }
     }
 }
@@ -62,23 +62,38 @@ impl Formatter {
     }
 
     /// Appends one line with its line end. `context` has the fields of the spans, outermost first.
-    pub(crate) fn write(&self, line: &mut String, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) {
+    pub(crate) fn write(
+        &self,
+        line: &mut String,
+        origin: LineOrigin<'_>,
+        context: &[FieldPair],
+        message: &str,
+        pairs: &[FieldPair],
+    ) {
         let at = self.clock.wall();
         match self.format {
-            Format::Text => self.text(line, at, place, context, message, pairs),
-            Format::Json => json(line, at, place, context, message, pairs),
+            Format::Text => self.text(line, at, origin, context, message, pairs),
+            Format::Json => write_json(line, at, origin, context, message, pairs),
         }
         line.push('\n');
     }
 
-    fn text(&self, to: &mut String, at: Timestamp, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) {
+    fn text(
+        &self,
+        to: &mut String,
+        at: Timestamp,
+        origin: LineOrigin<'_>,
+        context: &[FieldPair],
+        message: &str,
+        pairs: &[FieldPair],
+    ) {
         let local = self.zone.to_datetime(at);
-        let severity = match place.severity {
+        let severity = match origin.severity {
             Level::ERROR => 'E',
             Level::WARN => 'W',
             _ => 'I',
         };
-        let file = file_label(place.file);
+        let file = file_label(origin.file);
         // Writing into a string cannot fail.
         let _ = write!(
             to,
@@ -90,26 +105,26 @@ impl Formatter {
             local.second(),
             local.subsec_nanosecond() / 1_000,
             self.process,
-            place.line,
+            origin.line,
         );
-        match place.bare {
+        match origin.bare {
             true => to.push_str(message),
-            false => quote(to, message),
+            false => write_quoted(to, message),
         }
-        let (errors, rest): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|it| it.0 == "err");
-        for (name, value) in once(errors.into_iter().chain(context).chain(rest)) {
+        let (errors, rest): (Vec<&FieldPair>, Vec<&FieldPair>) = pairs.iter().partition(|it| it.0 == "err");
+        for (name, value) in deduplicated(errors.into_iter().chain(context).chain(rest)) {
             let _ = write!(to, " {name}=");
             match value {
                 Value::Plain(text) => to.push_str(text),
-                Value::Text(text) if text.contains('\n') => indent(to, text),
-                Value::Text(text) => quote(to, text),
+                Value::Text(text) if text.contains('\n') => write_indented(to, text),
+                Value::Text(text) => write_quoted(to, text),
             }
         }
     }
 }
 
 /// A value of several lines: each line after a tab, the end mark on a line of its own.
-fn indent(to: &mut String, text: &str) {
+fn write_indented(to: &mut String, text: &str) {
     to.push_str("<\n");
     for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
         to.push('\t');
@@ -120,7 +135,7 @@ fn indent(to: &mut String, text: &str) {
 }
 
 /// Quotes like Go's `strconv.Quote`.
-fn quote(to: &mut String, text: &str) {
+fn write_quoted(to: &mut String, text: &str) {
     to.push('"');
     for letter in text.chars() {
         let code = u32::from(letter);
@@ -155,40 +170,47 @@ fn is_printable(letter: char) -> bool {
     text.escape_debug().count() == 2
 }
 
-fn json(to: &mut String, at: Timestamp, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) {
+fn write_json(
+    to: &mut String,
+    at: Timestamp,
+    origin: LineOrigin<'_>,
+    context: &[FieldPair],
+    message: &str,
+    pairs: &[FieldPair],
+) {
     // Milliseconds with a fraction, as in component-base's JSON logger, with the precision of a 64-bit float.
     #[expect(clippy::cast_precision_loss, reason = "component-base's JSON logger writes a float too")]
     let millis = at.as_nanosecond() as f64 / 1e6;
     let _ = write!(to, "{{\"ts\":{millis},\"caller\":");
-    string(to, &format!("{}:{}", caller(place.file), place.line));
+    write_json_string(to, &format!("{}:{}", caller(origin.file), origin.line));
     to.push_str(",\"msg\":");
-    string(to, message);
-    let (errors, rest): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|it| it.0 == "err");
-    let told = rest.iter().map(|it| it.0);
-    let told: Vec<&str> = told.collect();
-    for pair in once(context.iter().filter(|it| !told.contains(&it.0))) {
-        member(to, pair);
+    write_json_string(to, message);
+    let (errors, rest): (Vec<&FieldPair>, Vec<&FieldPair>) = pairs.iter().partition(|it| it.0 == "err");
+    let own_names = rest.iter().map(|it| it.0);
+    let own_names: Vec<&str> = own_names.collect();
+    for pair in deduplicated(context.iter().filter(|it| !own_names.contains(&it.0))) {
+        write_json_field(to, pair);
     }
-    if place.severity != Level::ERROR {
-        let _ = write!(to, ",\"v\":{}", place.verbosity);
+    if origin.severity != Level::ERROR {
+        let _ = write!(to, ",\"v\":{}", origin.verbosity);
     }
-    for pair in once(rest.into_iter().chain(errors)) {
-        member(to, pair);
+    for pair in deduplicated(rest.into_iter().chain(errors)) {
+        write_json_field(to, pair);
     }
     to.push('}');
 }
 
-fn member(to: &mut String, (name, value): &Pair) {
+fn write_json_field(to: &mut String, (name, value): &FieldPair) {
     to.push(',');
-    string(to, name);
+    write_json_string(to, name);
     to.push(':');
     match value {
         Value::Plain(text) => to.push_str(text),
-        Value::Text(text) => string(to, text),
+        Value::Text(text) => write_json_string(to, text),
     }
 }
 
-fn string(to: &mut String, text: &str) {
+fn write_json_string(to: &mut String, text: &str) {
     to.push('"');
     for letter in text.chars() {
         let _ = match letter {

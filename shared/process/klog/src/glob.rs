@@ -14,7 +14,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
         }
         let step = match (pattern.get(at), text.get(read)) {
             (None, None) => return true,
-            (Some(_), Some(letter)) => one(&pattern[at..], *letter),
+            (Some(_), Some(letter)) => match_one(&pattern[at..], *letter),
             _ => None,
         };
         match (step, star) {
@@ -33,19 +33,19 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Matches one character against the beginning of a pattern. Returns the length of the pattern's part that matches.
-fn one(pattern: &[char], letter: char) -> Option<usize> {
+fn match_one(pattern: &[char], letter: char) -> Option<usize> {
     match pattern {
         ['?', ..] => (letter != '/').then_some(1),
         ['\\', escaped, ..] => (*escaped == letter).then_some(2),
         ['\\'] => None,
-        ['[', rest @ ..] => class(rest, letter).map(|it| it + 1),
+        ['[', rest @ ..] => match_class(rest, letter).map(|it| it + 1),
         [plain, ..] => (*plain == letter).then_some(1),
         [] => None,
     }
 }
 
 /// Matches one character against the class after a `[`. Returns the length up to the `]` if it matches.
-fn class(rest: &[char], letter: char) -> Option<usize> {
+fn match_class(rest: &[char], letter: char) -> Option<usize> {
     let negated = rest.first() == Some(&'^');
     let mut at = usize::from(negated);
     let mut inside = false;
@@ -54,18 +54,18 @@ fn class(rest: &[char], letter: char) -> Option<usize> {
         if rest.get(at)? == &']' && at > begin {
             return (inside != negated && letter != '/').then_some(at + 1);
         }
-        let (low, next) = bound(rest, at)?;
+        let (low, next) = class_bound(rest, at)?;
         at = next;
         let mut high = low;
         if rest.get(at) == Some(&'-') {
-            (high, at) = bound(rest, at + 1)?;
+            (high, at) = class_bound(rest, at + 1)?;
         }
         inside |= (low..=high).contains(&letter);
     }
 }
 
 /// One bound of a range, and the position after it.
-fn bound(rest: &[char], at: usize) -> Option<(char, usize)> {
+fn class_bound(rest: &[char], at: usize) -> Option<(char, usize)> {
     match rest.get(at)? {
         '-' | ']' => None,
         '\\' => Some((*rest.get(at + 1)?, at + 2)),

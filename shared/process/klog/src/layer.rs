@@ -9,9 +9,9 @@ use tracing_subscriber::{
 
 use crate::{
     Format,
-    format::{Formatter, Place},
+    format::{Formatter, LineOrigin},
     stream::Stream,
-    values::{Fields, Pair},
+    values::{FieldPair, Fields},
 };
 
 /// Formats events as lines, with the fields of the spans around them.
@@ -53,17 +53,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut around: Vec<Pair> = Vec::new();
+        let mut context_fields: Vec<FieldPair> = Vec::new();
         for span in context.event_scope(event).into_iter().flat_map(|it| it.from_root()) {
             if let Some(fields) = span.extensions().get::<Fields>() {
-                around.extend_from_slice(&fields.pairs);
+                context_fields.extend_from_slice(&fields.pairs);
             }
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let place = event.metadata();
+        let metadata = event.metadata();
         let mut line = String::with_capacity(256);
-        self.formatter.write(&mut line, Place::of(place), &around, &fields.message, &fields.pairs);
-        self.stream(*place.level()).push(&line);
+        self.formatter.write(&mut line, LineOrigin::of(metadata), &context_fields, &fields.message, &fields.pairs);
+        self.stream(*metadata.level()).push(&line);
     }
 }

@@ -14,7 +14,7 @@
 //! | `trace!` | 6 | each request |
 //! | target [`FLAG`] | 1 | the flags at start |
 //!
-//! Any `target: "vN"` means verbosity N. Levels above 6 add nothing. Crates that are not ours ([`OURS`]) log only
+//! Any `target: "vN"` means verbosity N. Levels above 6 add nothing. Crates that are not ours ([`OUR_CRATES`]) log only
 //! warnings and errors, at every verbosity, because their lines might contain tokens or keys.
 //!
 //! # Fields
@@ -43,7 +43,7 @@ use tracing_subscriber::{Registry, layer::SubscriberExt, reload};
 
 use crate::{filter::Filter, format::Formatter, layer::Lines, stream::Stream};
 pub use crate::{
-    filter::{FLAG, OURS},
+    filter::{FLAG, OUR_CRATES},
     handle::Handle,
     options::{Format, Options, Vmodule, VmoduleError},
     stream::PENDING_LIMIT,

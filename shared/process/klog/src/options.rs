@@ -98,14 +98,14 @@ impl Vmodule {
     }
 
     /// The verbosity for a callsite; 0 when no pattern matches.
-    pub(crate) fn verbosity(&self, place: &Metadata<'_>) -> Verbosity {
+    pub(crate) fn verbosity(&self, metadata: &Metadata<'_>) -> Verbosity {
         if self.0.is_empty() {
             return 0;
         }
-        let path = place.file().unwrap_or_default();
+        let path = metadata.file().unwrap_or_default();
         let file = path.rsplit('/').next().unwrap_or_default();
         let stem = file.strip_suffix(".rs").unwrap_or(file);
-        let module = place.module_path().unwrap_or_default();
+        let module = metadata.module_path().unwrap_or_default();
         let name = module.split("::").next().unwrap_or_default();
         let found = self.0.iter().find(|(pattern, _)| [stem, name, module].iter().any(|it| glob::matches(pattern, it)));
         found.map_or(0, |(_, verbosity)| *verbosity)
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vmodule_is_read_as_upstream_reads_it() {
+    fn vmodule_is_parsed_like_upstream() {
         for (text, want) in [
             ("", ""),
             ("a=1", "a=1"),

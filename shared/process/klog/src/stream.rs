@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use tracing::Level;
 
 use crate::{
-    format::{Formatter, Place},
+    format::{Formatter, LineOrigin},
     values::Value,
 };
 
@@ -13,12 +13,12 @@ pub const PENDING_LIMIT: usize = 1 << 20;
 /// After a large batch the buffer is shrunk to this size.
 const BUFFER_SIZE: usize = 1 << 16;
 /// A stream that would block is tried again after this time.
-const TRY_AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// The pause after a write. The lines of this pause are written together, so that the writer is not woken for each
 /// line.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Whole lines that wait for a reader, which may have stopped reading.
+/// Whole lines that wait for a reader that may have stopped reading.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream(Arc<Shared>);
 
@@ -29,9 +29,9 @@ struct Shared {
     work: Condvar,
     /// Everything has been written.
     idle: Condvar,
-    /// This many bytes may wait for at most `every`.
-    hold: usize,
-    every: Duration,
+    /// This many bytes may wait for at most `buffer_time`.
+    buffer_limit: usize,
+    buffer_time: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -51,20 +51,20 @@ struct State {
 }
 
 impl Stream {
-    /// Starts the thread that writes to `to`. Up to `hold` bytes may wait, for at most `every`.
+    /// Starts the thread that writes to `to`. Up to `buffer_limit` bytes may wait, for at most `buffer_time`.
     pub(crate) fn start(
         name: &'static str,
         to: impl io::Write + Send + 'static,
-        hold: usize,
-        every: Duration,
+        buffer_limit: usize,
+        buffer_time: Duration,
         formatter: Formatter,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
             idle: Condvar::new(),
-            hold: hold.min(PENDING_LIMIT / 2),
-            every,
+            buffer_limit: buffer_limit.min(PENDING_LIMIT / 2),
+            buffer_time,
         });
         let stream = Self(shared.clone());
         // A small stack is enough: its buffers are on the heap.
@@ -83,7 +83,7 @@ impl Stream {
             let first = state.pending.is_empty();
             state.pending.push_str(line);
             // The first line starts the timer. Until enough bytes wait, no further line wakes the writer.
-            let enough = if state.pausing { PENDING_LIMIT / 2 } else { self.0.hold };
+            let enough = if state.pausing { PENDING_LIMIT / 2 } else { self.0.buffer_limit };
             if (first && !state.pausing) || state.pending.len() > enough {
                 self.0.work.notify_one();
             }
@@ -127,8 +127,8 @@ impl Shared {
                 self.idle.notify_all();
             }
             state.pausing = true;
-            let rests = |it: &mut State| it.pending.len() <= PENDING_LIMIT / 2 && !it.flush;
-            let _ = self.work.wait_while_for(&mut state, rests, PAUSE);
+            let should_pause = |it: &mut State| it.pending.len() <= PENDING_LIMIT / 2 && !it.flush;
+            let _ = self.work.wait_while_for(&mut state, should_pause, PAUSE);
             state.pausing = false;
         }
     }
@@ -137,9 +137,9 @@ impl Shared {
     fn take(&self, batch: &mut String, formatter: &Formatter) {
         let mut state = self.state.lock();
         self.work.wait_while(&mut state, |it| it.pending.is_empty() && !it.flush);
-        if self.hold > 0 {
-            let full = |it: &mut State| it.pending.len() <= self.hold && !it.flush;
-            let _ = self.work.wait_while_for(&mut state, full, self.every);
+        if self.buffer_limit > 0 {
+            let full = |it: &mut State| it.pending.len() <= self.buffer_limit && !it.flush;
+            let _ = self.work.wait_while_for(&mut state, full, self.buffer_time);
         }
         std::mem::swap(batch, &mut state.pending);
         if state.unreported > 0 {
@@ -151,9 +151,9 @@ impl Shared {
 
 /// Appends to `batch` a line with the number of lines that were dropped after it.
 fn append_dropped(dropped: u64, batch: &mut String, formatter: &Formatter) {
-    let place = Place { severity: Level::WARN, verbosity: 0, file: file!(), line: line!(), bare: false };
+    let origin = LineOrigin { severity: Level::WARN, verbosity: 0, file: file!(), line: line!(), bare: false };
     let lines = [("lines", Value::Plain(dropped.to_string()))];
-    formatter.write(batch, place, &[], "Log lines were dropped, as nobody took them in time", &lines);
+    formatter.write(batch, origin, &[], "Log lines were dropped, because the reader was too slow", &lines);
 }
 
 /// An error of the stream cannot be reported anywhere, so the bytes are lost.
@@ -164,7 +164,7 @@ fn write_all(to: &mut impl io::Write, mut bytes: &[u8]) {
             Ok(written) => bytes = &bytes[written..],
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
             // Another process shares the stream and has made it non-blocking.
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => thread::park_timeout(TRY_AGAIN),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => thread::park_timeout(RETRY_INTERVAL),
             Err(_) => return,
         }
     }

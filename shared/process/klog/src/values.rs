@@ -12,13 +12,13 @@ pub(crate) enum Value {
 }
 
 /// A field's name and value.
-pub(crate) type Pair = (&'static str, Value);
+pub(crate) type FieldPair = (&'static str, Value);
 
 /// The fields of a span or of a line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields {
     pub(crate) message: String,
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<FieldPair>,
 }
 
 impl Fields {
@@ -83,17 +83,17 @@ impl Visit for Fields {
 
 /// Each name once, as in klog: a pair that repeats unchanged keeps its first position, a changed one has the position
 /// of its last change.
-pub(crate) fn once<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Vec<&'a Pair> {
-    let mut kept: Vec<&Pair> = Vec::new();
+pub(crate) fn deduplicated<'a>(pairs: impl IntoIterator<Item = &'a FieldPair>) -> Vec<&'a FieldPair> {
+    let mut unique: Vec<&FieldPair> = Vec::new();
     for pair in pairs {
-        match kept.iter().position(|it| it.0 == pair.0) {
-            Some(at) if kept[at].1 == pair.1 => {}
+        match unique.iter().position(|it| it.0 == pair.0) {
+            Some(at) if unique[at].1 == pair.1 => {}
             Some(at) => {
-                kept.remove(at);
-                kept.push(pair);
+                unique.remove(at);
+                unique.push(pair);
             }
-            None => kept.push(pair),
+            None => unique.push(pair),
         }
     }
-    kept
+    unique
 }

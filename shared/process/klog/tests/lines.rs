@@ -28,23 +28,23 @@ impl Written {
     }
 
     /// The text after the header.
-    fn said(&self) -> Vec<String> {
+    fn messages(&self) -> Vec<String> {
         self.lines().iter().map(|it| it.split_once("] ").map_or(it.clone(), |it| it.1.to_owned())).collect()
     }
 }
 
-/// What `say` writes to stdout and to stderr.
-fn log(options: Options, say: impl FnOnce(&Handle)) -> (Written, Written) {
+/// Returns what `action` writes to stdout and to stderr.
+fn log(options: Options, action: impl FnOnce(&Handle)) -> (Written, Written) {
     let (info, error) = (Written::default(), Written::default());
     let (subscriber, handle) = klog::subscriber(options, Clock::system(), info.clone(), error.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, || {
-        say(&handle);
+        action(&handle);
         handle.end(|| {});
     });
     (info, error)
 }
 
-fn say_all() {
+fn log_all() {
     tracing::error!("error");
     tracing::warn!("warn");
     tracing::info!("info");
@@ -70,8 +70,8 @@ fn each_verbosity_logs_the_levels_of_the_table() {
         (9, vec!["\"two\"", "\"three\"", "\"debug\"", "\"trace\"", "FLAG: --v=\"4\""]),
         (10, vec!["\"two\"", "\"three\"", "\"debug\"", "\"trace\"", "FLAG: --v=\"4\"", "\"ten\""]),
     ] {
-        let (info, error) = log(Options { verbosity, ..Options::default() }, |_| say_all());
-        assert_eq!(error.said(), [always.to_vec(), more].concat(), "-v={verbosity}");
+        let (info, error) = log(Options { verbosity, ..Options::default() }, |_| log_all());
+        assert_eq!(error.messages(), [always.to_vec(), more].concat(), "-v={verbosity}");
         assert!(info.lines().is_empty(), "one stream unless split");
     }
 }
@@ -86,11 +86,11 @@ fn acceptance_shell_027_verbosity_changes_at_run_time_both_ways() {
             tracing::trace!(verbosity, "trace");
         }
     });
-    assert_eq!(error.said(), ["\"debug\" verbosity=4", "\"debug\" verbosity=6", "\"trace\" verbosity=6"]);
+    assert_eq!(error.messages(), ["\"debug\" verbosity=4", "\"debug\" verbosity=6", "\"trace\" verbosity=6"]);
 }
 
 #[test]
-fn vmodule_opens_a_file_a_crate_or_a_module() {
+fn vmodule_sets_the_verbosity_of_a_file_a_crate_or_a_module() {
     for (vmodule, want) in [
         ("lines=4", true),
         ("l?ne*=4", true),
@@ -101,13 +101,13 @@ fn vmodule_opens_a_file_a_crate_or_a_module() {
         ("lines=1,lines::inner=9", false),
     ] {
         let options = Options { vmodule: Vmodule::parse(vmodule).unwrap(), ..Options::default() };
-        let (_, error) = log(options, |_| inner::say());
-        assert_eq!(error.said().len(), usize::from(want), "--vmodule={vmodule}");
+        let (_, error) = log(options, |_| inner::log_one());
+        assert_eq!(error.messages().len(), usize::from(want), "--vmodule={vmodule}");
     }
 }
 
 mod inner {
-    pub(crate) fn say() {
+    pub(crate) fn log_one() {
         tracing::debug!("inside");
     }
 }
@@ -127,7 +127,7 @@ fn lines_inside_spans_name_controller_and_key() {
         tracing::info!("outside");
     });
     assert_eq!(
-        error.said(),
+        error.messages(),
         [
             "\"done\" controller=\"job-controller\" key=\"ns/a\" uid=7 type=\"x\" took=\"3ms\"",
             "\"outside of the key\" err=\"refused\" controller=\"job-controller\"",
@@ -137,10 +137,10 @@ fn lines_inside_spans_name_controller_and_key() {
 }
 
 #[test]
-fn streams_are_split_as_upstream_splits_them() {
+fn streams_are_split_like_upstream() {
     for (format, errors) in [(Format::Text, 2), (Format::Json, 1)] {
         let options = Options { format, split_stream: true, info_buffer: 64, ..Options::default() };
-        let (info, error) = log(options, |_| say_all());
+        let (info, error) = log(options, |_| log_all());
         assert_eq!((info.lines().len(), error.lines().len()), (3 - errors, errors), "{format:?}");
     }
 }

@@ -4,9 +4,9 @@
 //! clients share one family: a second declaration returns the first. Nothing uses the default registry of the
 //! prometheus crate, so two managers in one process do not share metrics.
 //!
-//! What the operator disabled ([`Choices`]) is removed when the page is written.
+//! What the operator disabled ([`MetricsFilter`]) is removed when the page is written.
 
-mod choices;
+mod filter;
 pub mod process;
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-pub use choices::Choices;
+pub use filter::MetricsFilter;
 pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, core::Collector,
 };
@@ -28,9 +28,9 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     registry: Registry,
-    choices: Choices,
+    filter: MetricsFilter,
     /// Metrics of the registry itself, for a manager.
-    own: Option<Own>,
+    registry_metrics: Option<RegistryMetrics>,
     /// Names that were declared.
     names: Mutex<BTreeSet<String>>,
     /// Series whose labels were not allowed. Each series counts once.
@@ -42,12 +42,12 @@ struct Inner {
     /// Called after each scrape. They remove series that exist only during a scrape.
     clearers: Mutex<Vec<Refresher>>,
     /// Only one scrape runs at a time.
-    reading: Mutex<()>,
+    scrape: Mutex<()>,
 }
 
 type Refresher = Arc<dyn Fn() + Send + Sync>;
 
-struct Own {
+struct RegistryMetrics {
     registered: IntCounterVec,
     disabled: IntCounter,
     unexpected: IntCounter,
@@ -62,10 +62,10 @@ impl Metrics {
 
     /// A registry without what the operator disabled, and with metrics about the registry itself.
     #[must_use]
-    pub fn with(choices: Choices) -> Self {
+    pub fn with(filter: MetricsFilter) -> Self {
         let registry = Registry::new();
-        let own = Own::new(&registry).ok();
-        Self(Arc::new(Inner { registry, choices, own, ..Inner::default() }))
+        let registry_metrics = RegistryMetrics::new(&registry).ok();
+        Self(Arc::new(Inner { registry, filter, registry_metrics, ..Inner::default() }))
     }
 
     /// Declares a counter family. `help` has upstream's prefix `[BETA]` or `[STABLE]`; without a prefix `[ALPHA]` is
@@ -119,16 +119,16 @@ impl Metrics {
     /// All metrics in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let reading = lock(&self.0.reading);
+        let scrape = lock(&self.0.scrape);
         let [refreshers, clearers] = [&self.0.refreshers, &self.0.clearers].map(|it| lock(it).clone());
         refreshers.iter().for_each(|refresh| refresh());
         let mut families = self.0.registry.gather();
         clearers.iter().for_each(|clear| clear());
-        drop(reading);
-        let unexpected = self.0.choices.apply(&mut families, &mut lock(&self.0.unexpected));
-        if let Some(own) = &self.0.own {
+        drop(scrape);
+        let unexpected = self.0.filter.apply(&mut families, &mut lock(&self.0.unexpected));
+        if let Some(registry_metrics) = &self.0.registry_metrics {
             // This page is gathered already, so the next page shows the new value.
-            own.unexpected.inc_by(unexpected);
+            registry_metrics.unexpected.inc_by(unexpected);
         }
         let mut text = String::new();
         // Writing into a string fails only for families without a name or samples, and a registry never gathers those.
@@ -138,14 +138,14 @@ impl Metrics {
 
     /// Counts a name at its first declaration.
     fn count_declared(&self, name: &str, help: &str) {
-        let Some(own) = &self.0.own else { return };
+        let Some(registry_metrics) = &self.0.registry_metrics else { return };
         if !lock(&self.0.names).insert(name.to_owned()) {
             return;
         }
-        if self.0.choices.is_disabled(name) {
-            own.disabled.inc();
+        if self.0.filter.is_disabled(name) {
+            registry_metrics.disabled.inc();
         } else if let Some((level, _)) = help.strip_prefix('[').and_then(|it| it.split_once(']')) {
-            own.registered.with_label_values(&[level, ""]).inc();
+            registry_metrics.registered.with_label_values(&[level, ""]).inc();
         }
     }
 
@@ -154,9 +154,9 @@ impl Metrics {
         F: Collector + Clone + 'static,
     {
         let mut families = lock(&self.0.families);
-        if let Some(known) = families.get(name) {
+        if let Some(existing) = families.get(name) {
             #[expect(clippy::expect_used, reason = "one name for two kinds of family is a programming error")]
-            return known.downcast_ref::<F>().expect("a family keeps its kind").clone();
+            return existing.downcast_ref::<F>().expect("a family keeps its kind").clone();
         }
         #[expect(clippy::expect_used, reason = "names and labels are constants of ours")]
         let family = make().expect("valid metric name and labels");
@@ -166,7 +166,7 @@ impl Metrics {
     }
 }
 
-impl Own {
+impl RegistryMetrics {
     fn new(registry: &Registry) -> prometheus::Result<Self> {
         let registered = IntCounterVec::new(
             Opts::new(

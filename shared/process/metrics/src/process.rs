@@ -77,7 +77,7 @@ impl Collector for Process {
 #[must_use]
 pub fn start_time() -> Option<f64> {
     let stat = Stat::parse(&read("/proc/self/stat"))?;
-    Some(boot_time(&read("/proc/stat"))? + stat.started_ticks / ticks())
+    Some(parse_boot_time(&read("/proc/stat"))? + stat.started_ticks / ticks())
 }
 
 /// In the order of the families.
@@ -88,15 +88,15 @@ fn values() -> [Option<f64>; 9] {
     let open = fs::read_dir("/proc/self/fd").ok().map(|it| it.count() as f64);
     [
         stat.as_ref().map(|it| it.cpu_ticks / ticks()),
-        limit(&limits, "Max open files"),
-        octets(&net, "InOctets"),
-        octets(&net, "OutOctets"),
+        parse_limit(&limits, "Max open files"),
+        parse_octets(&net, "InOctets"),
+        parse_octets(&net, "OutOctets"),
         // One file descriptor is that of this read itself.
         open.map(|it| it - 1.0),
         stat.as_ref().map(|it| it.resident_pages * rustix::param::page_size() as f64),
         start_time(),
         stat.as_ref().map(|it| it.virtual_bytes),
-        limit(&limits, "Max address space"),
+        parse_limit(&limits, "Max address space"),
     ]
 }
 
@@ -133,7 +133,7 @@ impl Stat {
 }
 
 /// The soft limit. `unlimited` becomes the largest number.
-fn limit(limits: &str, name: &str) -> Option<f64> {
+fn parse_limit(limits: &str, name: &str) -> Option<f64> {
     let line = limits.lines().find_map(|it| it.strip_prefix(name))?;
     match line.split_whitespace().next()? {
         "unlimited" => Some(u64::MAX as f64),
@@ -142,14 +142,14 @@ fn limit(limits: &str, name: &str) -> Option<f64> {
 }
 
 /// `/proc/self/net/netstat` has a line of names and then a line of numbers.
-fn octets(netstat: &str, name: &str) -> Option<f64> {
+fn parse_octets(netstat: &str, name: &str) -> Option<f64> {
     let mut lines = netstat.lines().filter(|it| it.starts_with("IpExt:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
-    let place = names.split_whitespace().position(|it| it == name)?;
-    numbers.split_whitespace().nth(place)?.parse().ok()
+    let index = names.split_whitespace().position(|it| it == name)?;
+    numbers.split_whitespace().nth(index)?.parse().ok()
 }
 
-fn boot_time(stat: &str) -> Option<f64> {
+fn parse_boot_time(stat: &str) -> Option<f64> {
     stat.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()
 }
 
@@ -164,13 +164,13 @@ mod tests {
         assert_eq!(Stat::parse(stat), Some(want));
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files   1024   4096   files\n\
                       Max address space   unlimited   unlimited   bytes\n";
-        assert_eq!(limit(limits, "Max open files"), Some(1024.0));
-        assert_eq!(limit(limits, "Max address space"), Some(u64::MAX as f64));
-        assert_eq!(limit(limits, "Max nothing"), None);
+        assert_eq!(parse_limit(limits, "Max open files"), Some(1024.0));
+        assert_eq!(parse_limit(limits, "Max address space"), Some(u64::MAX as f64));
+        assert_eq!(parse_limit(limits, "Max nothing"), None);
         let net = "TcpExt: A B\nTcpExt: 1 2\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 1 22 333\n";
-        assert_eq!((octets(net, "InOctets"), octets(net, "OutOctets")), (Some(22.0), Some(333.0)));
-        assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\n"), Some(1.7e9));
-        assert!(Stat::parse("").is_none() && octets("", "InOctets").is_none() && boot_time("").is_none());
+        assert_eq!((parse_octets(net, "InOctets"), parse_octets(net, "OutOctets")), (Some(22.0), Some(333.0)));
+        assert_eq!(parse_boot_time("cpu 1 2\nbtime 1700000000\n"), Some(1.7e9));
+        assert!(Stat::parse("").is_none() && parse_octets("", "InOctets").is_none() && parse_boot_time("").is_none());
     }
 
     #[test]

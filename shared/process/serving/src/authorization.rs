@@ -11,22 +11,22 @@ use serde_json::json;
 
 use crate::{
     User,
-    asked::{Asked, Fresh, Key},
-    measured::Measured,
-    review::Reviewer,
+    auth_metrics::AuthMetrics,
+    decision_cache::{Cacheable, DecisionCache, Key},
+    review::ReviewClient,
 };
 
 pub(crate) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const MASTERS: &str = "system:masters";
 /// The maximum number of cached decisions, more than users and monitoring systems need.
-const MOST: usize = 4096;
+const MAX_CACHED: usize = 4096;
 /// A larger request is not cached, as upstream (`maxControlledAttrCacheSize`).
-const LONGEST: usize = 10_000;
+const MAX_CACHED_SIZE: usize = 10_000;
 
 /// Paths that are allowed without authorization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenPaths {
-    whole: Vec<String>,
+    exact: Vec<String>,
     prefixes: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl OpenPaths {
             let path = path.strip_prefix('/').unwrap_or(path);
             match path.strip_suffix('*') {
                 Some(prefix) if !prefix.contains('*') => paths.prefixes.push(prefix.to_owned()),
-                None if !path.contains('*') => paths.whole.push(path.to_owned()),
+                None if !path.contains('*') => paths.exact.push(path.to_owned()),
                 _ => {
                     return Err(format!("--authorization-always-allow-paths: only trailing * allowed in {path:?}"));
                 }
@@ -54,7 +54,7 @@ impl OpenPaths {
     #[must_use]
     pub(crate) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);
-        self.whole.iter().any(|it| it == path) || self.prefixes.iter().any(|it| path.starts_with(it))
+        self.exact.iter().any(|it| it == path) || self.prefixes.iter().any(|it| path.starts_with(it))
     }
 }
 
@@ -70,20 +70,20 @@ pub(crate) enum Decision {
 /// Authorizes requests.
 pub(crate) struct Authorization {
     pub(crate) open: OpenPaths,
-    pub(crate) reviews: Option<Reviews>,
+    pub(crate) reviews: Option<AccessReviews>,
     pub(crate) clock: Clock,
-    pub(crate) measured: Arc<Measured>,
+    pub(crate) auth_metrics: Arc<AuthMetrics>,
 }
 
 /// Sends SubjectAccessReviews to the API server and caches the decisions.
-pub(crate) struct Reviews {
-    pub(crate) reviewer: Arc<Reviewer>,
-    pub(crate) asked: Arc<Asked<Outcome>>,
+pub(crate) struct AccessReviews {
+    pub(crate) review_client: Arc<ReviewClient>,
+    pub(crate) decision_cache: Arc<DecisionCache<DecisionResult>>,
     pub(crate) allowed_ttl: Duration,
     pub(crate) refused_ttl: Duration,
 }
 
-type Outcome = Result<Decision, Arc<str>>;
+type DecisionResult = Result<Decision, Arc<str>>;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,13 +103,13 @@ struct Attributes<'a> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SubjectAccessReview {
     #[serde(default)]
-    status: Status,
+    status: SubjectAccessReviewStatus,
 }
 
 #[derive(Deserialize, Default)]
-struct Status {
+struct SubjectAccessReviewStatus {
     #[serde(default)]
     allowed: bool,
     #[serde(default)]
@@ -121,61 +121,80 @@ struct Status {
 impl Authorization {
     /// # Errors
     /// If no decision is possible, with the reason.
-    pub(crate) async fn decide(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+    pub(crate) async fn authorize(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
         let begun = self.clock.now();
-        let decision = self.ask(user, verb, path).await;
+        let decision = self.decision(user, verb, path).await;
         let result = match &decision {
             Ok(Decision::Allowed) => "allowed",
             Ok(Decision::Denied(_)) => "denied",
             Ok(Decision::NoOpinion(_)) => "no-opinion",
             Err(_) => "error",
         };
-        self.measured.authorized(result, self.clock.now() - begun);
+        self.auth_metrics.record_authorization(result, self.clock.now() - begun);
         decision
     }
 
-    async fn ask(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+    async fn decision(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
         if user.groups.iter().any(|it| it == MASTERS) || self.open.contains(path) {
             return Ok(Decision::Allowed);
         }
         match &self.reviews {
-            Some(reviews) => reviews.decide(user, verb, path).await,
+            Some(reviews) => reviews.review(user, verb, path).await,
             None => Ok(Decision::NoOpinion(String::new())),
         }
     }
 }
 
-impl Reviews {
-    pub(crate) fn new(reviewer: Reviewer, allowed_ttl: Duration, refused_ttl: Duration, clock: Clock) -> Self {
-        Self { reviewer: Arc::new(reviewer), asked: Asked::new(MOST, clock), allowed_ttl, refused_ttl }
+impl AccessReviews {
+    pub(crate) fn new(review_client: ReviewClient, allowed_ttl: Duration, refused_ttl: Duration, clock: Clock) -> Self {
+        Self {
+            review_client: Arc::new(review_client),
+            decision_cache: DecisionCache::new(MAX_CACHED, clock),
+            allowed_ttl,
+            refused_ttl,
+        }
     }
 
-    async fn decide(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+    async fn review(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
         let User { name, uid, groups, extra } = user;
         let spec = Spec { non_resource_attributes: Attributes { path, verb }, user: name, uid, groups, extra };
-        let spec = serde_json::to_string(&spec).map_err(|err| format!("cannot ask about {path:?}: {err}"))?;
+        let spec =
+            serde_json::to_string(&spec).map_err(|err| format!("cannot encode the review for {path:?}: {err}"))?;
         let mut key: Key = [0; 32];
         key.copy_from_slice(digest::digest(&digest::SHA256, spec.as_bytes()).as_ref());
-        let ttls = if spec.len() < LONGEST { (self.allowed_ttl, self.refused_ttl) } else { Default::default() };
-        let reviewer = self.reviewer.clone();
-        self.asked.get(key, || review(reviewer, spec, ttls).boxed()).await.map_err(|why| why.to_string())
+        let ttls = if spec.len() < MAX_CACHED_SIZE { (self.allowed_ttl, self.refused_ttl) } else { Default::default() };
+        let review_client = self.review_client.clone();
+        self.decision_cache
+            .get_or_fetch(key, || review(review_client, spec, ttls).boxed())
+            .await
+            .map_err(|why| why.to_string())
     }
 }
 
-async fn review(reviewer: Arc<Reviewer>, spec: String, ttls: (Duration, Duration)) -> Fresh<Outcome> {
+async fn review(
+    review_client: Arc<ReviewClient>,
+    spec: String,
+    ttls: (Duration, Duration),
+) -> Cacheable<DecisionResult> {
     let (allowed_ttl, refused_ttl) = ttls;
     let spec = match serde_json::value::RawValue::from_string(spec) {
         Ok(spec) => spec,
         Err(err) => return (Err(Arc::from(err.to_string())), Duration::ZERO),
     };
     let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
-    match reviewer.ask::<Answer>(&question).await {
-        Ok(Answer { status: Status { allowed: true, denied: true, .. } }) => {
-            (Err(Arc::from("the API server both allows and denies it")), Duration::ZERO)
+    match review_client.send::<SubjectAccessReview>(&question).await {
+        Ok(SubjectAccessReview { status: SubjectAccessReviewStatus { allowed: true, denied: true, .. } }) => {
+            (Err(Arc::from("the API server both allows and denies the request")), Duration::ZERO)
         }
-        Ok(Answer { status: Status { allowed: true, .. } }) => (Ok(Decision::Allowed), allowed_ttl),
-        Ok(Answer { status: Status { denied: true, reason, .. } }) => (Ok(Decision::Denied(reason)), refused_ttl),
-        Ok(Answer { status: Status { reason, .. } }) => (Ok(Decision::NoOpinion(reason)), refused_ttl),
+        Ok(SubjectAccessReview { status: SubjectAccessReviewStatus { allowed: true, .. } }) => {
+            (Ok(Decision::Allowed), allowed_ttl)
+        }
+        Ok(SubjectAccessReview { status: SubjectAccessReviewStatus { denied: true, reason, .. } }) => {
+            (Ok(Decision::Denied(reason)), refused_ttl)
+        }
+        Ok(SubjectAccessReview { status: SubjectAccessReviewStatus { reason, .. } }) => {
+            (Ok(Decision::NoOpinion(reason)), refused_ttl)
+        }
         Err(why) => (Err(Arc::from(why)), Duration::ZERO),
     }
 }

@@ -5,28 +5,29 @@
 //! use a bounded amount of memory, and they do not block probes. This crate does not depend on the pages or on a
 //! controller.
 //!
-//! Reading order: [`serve`] starts everything. [`Gate`] (`layers`) handles a request. `authentication` and
-//! `authorization` decide about it; they use `asked` (the cache of decisions) and `review` (the requests to the API
-//! server). `tls` has the serving certificates, `trust` has the authorities for client certificates, and `keeper`
-//! reloads both. `connections`, `places` and `room` enforce the limits.
+//! Reading order: [`serve`] starts everything. [`AuthLayer`] (`layers`) handles a request. `authentication` and
+//! `authorization` decide about it; they use `decision_cache` and `review` (the requests to the API server). `tls` has
+//! the serving certificates, `authorities` has the authorities for client certificates, and `cert_reload` reloads both.
+//! `connections`, `connection_limit`, `request_limit` and `log_limit` enforce the limits.
 
-mod answers;
-mod asked;
+mod auth_metrics;
 mod authentication;
+mod authorities;
 mod authorization;
+mod cert_reload;
+mod connection_limit;
 mod connections;
+mod decision_cache;
+mod errors;
 mod files;
-mod keeper;
 mod layers;
 mod listen;
+mod log_limit;
 mod lookup;
-mod measured;
 mod paths;
-mod places;
+mod request_limit;
 mod review;
-mod room;
 mod tls;
-mod trust;
 
 #[cfg(test)]
 mod testing;
@@ -40,31 +41,31 @@ use metrics::Metrics;
 use tasks::Spawner;
 use tokio::sync::watch;
 
-pub use self::{
-    answers::{SMALL_ANSWER, shortened},
-    authentication::User,
-    authorization::OpenPaths,
-    layers::Gate,
-    listen::Listen,
-    tls::{CertificateSource, Policy, SniPair, Told},
-    trust::ProxyHeaders,
-};
 use self::{
-    authentication::{Authentication, Tokens},
-    authorization::{Authorization, Reviews},
+    auth_metrics::AuthMetrics,
+    authentication::{Authentication, TokenReviews},
+    authorities::Authorities,
+    authorization::{AccessReviews, Authorization},
+    cert_reload::{AuthoritySources, CertReloader},
     connections::Server,
-    keeper::{Keeper, Truster},
-    measured::Measured,
-    review::Reviewer,
+    review::ReviewClient,
     tls::Tls,
-    trust::Trust,
+};
+pub use self::{
+    authentication::User,
+    authorities::ProxyHeaders,
+    authorization::OpenPaths,
+    errors::{SMALL_RESPONSE, shortened},
+    layers::AuthLayer,
+    listen::ListenOptions,
+    tls::{CertificateSource, Diagnostics, Policy, SniPair},
 };
 
 /// The settings of [`serve`].
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The address and port to listen on.
-    pub listen: Listen,
+    pub listen: ListenOptions,
     /// The default certificate.
     pub certificate: CertificateSource,
     /// Certificates for server names (SNI).
@@ -103,7 +104,7 @@ pub struct AuthenticationOptions {
 impl AuthenticationOptions {
     /// True if authorities are read from the cluster, because a file for them is not configured.
     #[must_use]
-    pub fn looks_up(&self) -> bool {
+    pub fn needs_lookup(&self) -> bool {
         !self.skip_lookup && (self.client_authorities.is_none() || self.proxy_authorities.is_none())
     }
 }
@@ -146,7 +147,7 @@ pub enum ServeError {
     #[error("cannot make a self-signed certificate: {0}")]
     Certificate(String),
     /// The system returned no random bytes for a key.
-    #[error("the system gives no random bytes, without which nothing can be kept secret")]
+    #[error("the system returned no random bytes for a secret key")]
     Randomness,
     /// A file cannot be used.
     #[error("{0}: {1}: {2}")]
@@ -156,7 +157,7 @@ pub enum ServeError {
     Policy(rustls::Error),
     /// The authentication configuration could not be read from the cluster.
     #[error(
-        "unable to load the cluster's authentication configuration: {0} (--authentication-kubeconfig; go on without it: \
+        "unable to load the cluster's authentication configuration: {0} (--authentication-kubeconfig; to start without it: \
          --authentication-tolerate-lookup-failure)"
     )]
     Lookup(String),
@@ -167,22 +168,23 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`].
 pub async fn serve(options: Options, pages: Router, deps: Deps) -> Result<SocketAddr, ServeError> {
-    let Listen { address, port, .. } = options.listen;
+    let ListenOptions { address, port, .. } = options.listen;
     let failed = |err| ServeError::Listen(SocketAddr::new(address, port), err);
-    let certificates = tls::Sources::open(&options.certificate, &options.sni, address, &options.policy).await?;
-    let (gate, truster, trust) = guarded(&options, &deps).await?;
-    let subjects = trust.borrow().subjects();
+    let certificates =
+        tls::CertificateSources::open(&options.certificate, &options.sni, address, &options.policy).await?;
+    let (auth_layer, authority_sources, authorities) = build_auth_layer(&options, &deps).await?;
+    let subjects = authorities.borrow().subjects();
     let tls =
         Tls::new(options.policy, options.http2, certificates.certificates(), subjects).map_err(ServeError::Policy)?;
     let tls = Arc::new(tls);
     let listener = options.listen.open().map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
 
-    let keeper = Keeper { certificates, truster, tls: tls.clone(), clock: deps.clock.clone() };
-    deps.spawner.spawn("serve-keeper", keeper.keep());
+    let cert_reloader = CertReloader { certificates, authority_sources, tls: tls.clone(), clock: deps.clock.clone() };
+    deps.spawner.spawn("serve-cert-reload", cert_reloader.run());
     let server = Arc::new(Server {
         tls,
-        pages: gate.protect(pages),
+        pages: auth_layer.protect(pages),
         spawner: deps.spawner.clone(),
         clock: deps.clock,
         streams: options.http2_streams,
@@ -192,37 +194,43 @@ pub async fn serve(options: Options, pages: Router, deps: Deps) -> Result<Socket
     Ok(bound)
 }
 
-/// Returns the gate alone, without a port, for requests that arrive another way. Its authorities for client
+/// Returns the layer alone, without a port, for requests that arrive another way. Its authorities for client
 /// certificates and front proxies are read once and not refreshed.
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn gate(options: &Options, deps: &Deps) -> Result<Arc<Gate>, ServeError> {
-    Ok(guarded(options, deps).await?.0)
+pub async fn auth_layer(options: &Options, deps: &Deps) -> Result<Arc<AuthLayer>, ServeError> {
+    Ok(build_auth_layer(options, deps).await?.0)
 }
 
-type Guarded = (Arc<Gate>, Truster, watch::Receiver<Arc<Trust>>);
+type BuiltAuthLayer = (Arc<AuthLayer>, AuthoritySources, watch::Receiver<Arc<Authorities>>);
 
-async fn guarded(options: &Options, deps: &Deps) -> Result<Guarded, ServeError> {
+async fn build_auth_layer(options: &Options, deps: &Deps) -> Result<BuiltAuthLayer, ServeError> {
     let Deps { authenticator, authorizer, clock, seed, metrics, .. } = deps;
-    let (truster, trust) = Truster::open(&options.authentication, authenticator.clone(), clock.clone()).await?;
-    let measured = Arc::new(Measured::new(metrics));
+    let (authority_sources, authorities) =
+        AuthoritySources::open(&options.authentication, authenticator.clone(), clock.clone()).await?;
+    let auth_metrics = Arc::new(AuthMetrics::new(metrics));
     let tokens = authenticator.clone().map(|api| {
-        let reviewer = Reviewer::new(api, authentication::TOKENS, "authn", metrics, clock.clone(), *seed);
-        Tokens::new(reviewer, options.authentication.token_ttl, clock.clone(), measured.clone())
+        let review_client = ReviewClient::new(api, authentication::TOKENS, "authn", metrics, clock.clone(), *seed);
+        TokenReviews::new(review_client, options.authentication.token_ttl, clock.clone(), auth_metrics.clone())
     });
     let tokens = tokens.transpose()?;
     let reviews = authorizer.clone().map(|api| {
-        let reviewer = Reviewer::new(api, authorization::PATH, "authz", metrics, clock.clone(), seed.rotate_left(1));
+        let review_client =
+            ReviewClient::new(api, authorization::PATH, "authz", metrics, clock.clone(), seed.rotate_left(1));
         let AuthorizationOptions { allowed_ttl, refused_ttl, .. } = options.authorization;
-        Reviews::new(reviewer, allowed_ttl, refused_ttl, clock.clone())
+        AccessReviews::new(review_client, allowed_ttl, refused_ttl, clock.clone())
     });
     if reviews.is_none() {
         tracing::warn!("no --authorization-kubeconfig was given: only open paths and system:masters are authorized");
     }
-    let authentication =
-        Authentication { trust: trust.clone(), tokens, clock: clock.clone(), measured: measured.clone() };
+    let authentication = Authentication {
+        authorities: authorities.clone(),
+        tokens,
+        clock: clock.clone(),
+        auth_metrics: auth_metrics.clone(),
+    };
     let authorization =
-        Authorization { open: options.authorization.open.clone(), reviews, clock: clock.clone(), measured };
-    Ok((Gate::new(authentication, authorization, clock.clone()), truster, trust))
+        Authorization { open: options.authorization.open.clone(), reviews, clock: clock.clone(), auth_metrics };
+    Ok((AuthLayer::new(authentication, authorization, clock.clone()), authority_sources, authorities))
 }

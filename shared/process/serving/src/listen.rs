@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 /// The address to listen on, and whether other processes may use the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listen {
+pub struct ListenOptions {
     /// An unspecified address means all interfaces and both IP families.
     pub address: IpAddr,
     /// 0 means that the system chooses the port.
@@ -25,7 +25,7 @@ const SEND_BUFFER: usize = 128 << 10;
 /// The socket buffer for requests that are not read yet.
 const RECEIVE_BUFFER: usize = 64 << 10;
 
-impl Listen {
+impl ListenOptions {
     /// Opens the socket.
     ///
     /// # Errors
@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     fn listen(address: &str, port: u16, share_port: bool) -> io::Result<TcpListener> {
-        Listen { address: address.parse().unwrap(), port, share_port }.open()
+        ListenOptions { address: address.parse().unwrap(), port, share_port }.open()
     }
 
     #[tokio::test]
-    async fn a_port_is_shared_only_when_both_sides_permit_it() {
+    async fn port_is_shared_only_when_both_sockets_permit_it() {
         let first = listen("127.0.0.1", 0, true).unwrap();
         let port = first.local_addr().unwrap().port();
         assert!(listen("127.0.0.1", port, false).is_err());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unspecified_address_means_every_family() {
+    async fn unspecified_address_listens_on_both_families() {
         for address in ["0.0.0.0", "::"] {
             let listener = listen(address, 0, false).unwrap();
             let port = listener.local_addr().unwrap().port();

@@ -6,17 +6,17 @@ use client::Api;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::trust::{Bundle, Proxies, ProxyHeaders};
+use crate::authorities::{Bundle, Proxies, ProxyHeaders};
 
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 /// The name of the ConfigMap in error messages.
 const NAME: &str = "configmap/extension-apiserver-authentication in kube-system";
 /// The timeout of the lookup; a healthy server needs less.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The content of the ConfigMap.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct ClusterAuthorities {
     pub(crate) clients: Option<Bundle>,
     pub(crate) proxies: Option<Proxies>,
 }
@@ -31,22 +31,22 @@ struct ConfigMap {
 ///
 /// # Errors
 /// If it cannot be read, or if a key is invalid; the message names the key.
-pub(crate) async fn ask(api: &Api) -> Result<Said, String> {
-    let answer = timeout(PATIENCE, api.read(PATH, "application/json")).await;
-    let answer = answer.map_err(|_| format!("{NAME}: no answer within {PATIENCE:?}"))?;
-    let answer = answer.map_err(|err| format!("{NAME}: {err}"))?;
-    let ConfigMap { data } = serde_json::from_slice(&answer).map_err(|err| format!("{NAME}: {err}"))?;
-    understand(&data)
+pub(crate) async fn fetch(api: &Api) -> Result<ClusterAuthorities, String> {
+    let response = timeout(LOOKUP_TIMEOUT, api.read(PATH, "application/json")).await;
+    let response = response.map_err(|_| format!("{NAME}: no answer within {LOOKUP_TIMEOUT:?}"))?;
+    let response = response.map_err(|err| format!("{NAME}: {err}"))?;
+    let ConfigMap { data } = serde_json::from_slice(&response).map_err(|err| format!("{NAME}: {err}"))?;
+    parse(&data)
 }
 
-fn understand(data: &BTreeMap<String, String>) -> Result<Said, String> {
-    let wrong = |key: &str, why: String| format!("{NAME}: {key}: {why}");
+fn parse(data: &BTreeMap<String, String>) -> Result<ClusterAuthorities, String> {
+    let invalid = |key: &str, why: String| format!("{NAME}: {key}: {why}");
     let bundle = |key: &str| match data.get(key).filter(|it| !it.is_empty()) {
-        Some(pem) => Bundle::read(pem.as_bytes()).map(Some).map_err(|why| wrong(key, why)),
+        Some(pem) => Bundle::read(pem.as_bytes()).map(Some).map_err(|why| invalid(key, why)),
         None => Ok(None),
     };
     let list = |key: &str| match data.get(key).filter(|it| !it.is_empty()) {
-        Some(text) => serde_json::from_str::<Vec<String>>(text).map_err(|err| wrong(key, err.to_string())),
+        Some(text) => serde_json::from_str::<Vec<String>>(text).map_err(|err| invalid(key, err.to_string())),
         None => Ok(Vec::new()),
     };
     let headers = ProxyHeaders {
@@ -56,14 +56,14 @@ fn understand(data: &BTreeMap<String, String>) -> Result<Said, String> {
         extra_prefix: list("requestheader-extra-headers-prefix")?,
     };
     if let Some(name) = headers.invalid() {
-        return Err(wrong("requestheader-*", format!("{name:?} is no header's name")));
+        return Err(invalid("requestheader-*", format!("{name:?} is no header's name")));
     }
     let proxies = Proxies {
         authorities: bundle("requestheader-client-ca-file")?,
         allowed: list("requestheader-allowed-names")?,
         headers,
     };
-    Ok(Said { clients: bundle("client-ca-file")?, proxies: Some(proxies) })
+    Ok(ClusterAuthorities { clients: bundle("client-ca-file")?, proxies: Some(proxies) })
 }
 
 #[cfg(test)]
@@ -76,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn the_configmap_of_a_kubeadm_cluster_is_understood() {
+    fn configmap_of_a_kubeadm_cluster_is_parsed() {
         let (clients, proxies) = (Authority::new("clients").pem(), Authority::new("proxies").pem());
-        let said = understand(&data(&[
+        let authorities = parse(&data(&[
             ("client-ca-file", &clients),
             ("requestheader-client-ca-file", &proxies),
             ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
@@ -88,23 +88,23 @@ mod tests {
             ("requestheader-username-headers", r#"["X-Remote-User"]"#),
         ]))
         .unwrap();
-        assert!(said.clients.is_some());
-        let proxies = said.proxies.unwrap();
+        assert!(authorities.clients.is_some());
+        let proxies = authorities.proxies.unwrap();
         assert!(proxies.authorities.is_some());
         assert_eq!(proxies.allowed, ["front-proxy-client"]);
         assert_eq!(proxies.headers.username, ["X-Remote-User"]);
     }
 
     #[test]
-    fn missing_keys_believe_nobody_and_broken_ones_are_named() {
-        let said = understand(&BTreeMap::new()).unwrap();
-        assert!(said.clients.is_none() && said.proxies.unwrap().authorities.is_none());
+    fn missing_key_trusts_no_client_and_invalid_key_is_an_error() {
+        let authorities = parse(&BTreeMap::new()).unwrap();
+        assert!(authorities.clients.is_none() && authorities.proxies.unwrap().authorities.is_none());
         for (key, value) in [
             ("client-ca-file", "nonsense"),
             ("requestheader-allowed-names", "front-proxy"),
             ("requestheader-username-headers", r#"["a b"]"#),
         ] {
-            let err = understand(&data(&[(key, value)])).unwrap_err();
+            let err = parse(&data(&[(key, value)])).unwrap_err();
             assert!(err.contains(key.split_once('-').unwrap().0) && err.contains("kube-system"), "{err}");
         }
     }

@@ -1,5 +1,5 @@
 /// Percent-decodes a path, as Go does before authorization. An invalid escape stays unchanged.
-pub(crate) fn decoded(path: &str) -> String {
+pub(crate) fn percent_decoded(path: &str) -> String {
     let hex = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -25,12 +25,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_and_the_rest_stays() {
+    fn escapes_are_decoded_and_other_text_stays() {
         for (path, want) in
             [("/metrics", "/metrics"), ("/%6detrics", "/metrics"), ("/a%2", "/a%2"), ("/%zz%20", "/%zz "), ("", "")]
         {
-            assert_eq!(decoded(path), want);
+            assert_eq!(percent_decoded(path), want);
         }
-        assert_eq!(decoded("/%ff"), "/\u{fffd}");
+        assert_eq!(percent_decoded("/%ff"), "/\u{fffd}");
     }
 }

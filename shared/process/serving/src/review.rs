@@ -14,13 +14,13 @@ use tokio::time::timeout_at;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// The timeout for all attempts of one review.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 const BUCKETS: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// Sends reviews of one kind.
-pub(crate) struct Reviewer {
+pub(crate) struct ReviewClient {
     api: Api,
     path: &'static str,
     clock: Clock,
@@ -29,7 +29,7 @@ pub(crate) struct Reviewer {
     duration: HistogramVec,
 }
 
-impl Reviewer {
+impl ReviewClient {
     /// `name` is `authn` or `authz`, as in the metrics' names.
     pub(crate) fn new(api: Api, path: &'static str, name: &str, metrics: &Metrics, clock: Clock, seed: u64) -> Self {
         let prefix = format!("apiserver_delegated_{name}_request");
@@ -54,15 +54,15 @@ impl Reviewer {
 
     /// # Errors
     /// The error of the last attempt.
-    pub(crate) async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, String> {
-        let end = self.clock.now() + PATIENCE;
+    pub(crate) async fn send<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, String> {
+        let end = self.clock.now() + REVIEW_TIMEOUT;
         let mut pause = FIRST_PAUSE;
-        for tries_left in (0..TRIES).rev() {
+        for attempts_left in (0..MAX_ATTEMPTS).rev() {
             match self.attempt(question, end).await {
-                Ok(answer) => {
-                    return serde_json::from_slice(&answer).map_err(|err| format!("answer to {}: {err}", self.path));
+                Ok(response) => {
+                    return serde_json::from_slice(&response).map_err(|err| format!("answer to {}: {err}", self.path));
                 }
-                Err(err) if tries_left == 0 || !helps(&err) || self.clock.now() + pause >= end => {
+                Err(err) if attempts_left == 0 || !is_retryable(&err) || self.clock.now() + pause >= end => {
                     return Err(format!("{}: {err}", self.path));
                 }
                 Err(_) => {}
@@ -76,22 +76,22 @@ impl Reviewer {
 
     async fn attempt(&self, question: &impl Serialize, end: Instant) -> Result<Bytes, ApiError> {
         let begun = self.clock.now();
-        let late = |_| Err(ApiError::unknown(format!("no answer within {PATIENCE:?}")));
-        let answer = timeout_at(end, self.api.post(self.path, question)).await.unwrap_or_else(late);
-        let code = match &answer {
+        let late = |_| Err(ApiError::unknown(format!("no answer within {REVIEW_TIMEOUT:?}")));
+        let response = timeout_at(end, self.api.post(self.path, question)).await.unwrap_or_else(late);
+        let code = match &response {
             // The server returns 201 to a review, although it does not store it.
             Ok(_) => "201".to_owned(),
             Err(err) => err.status().map_or_else(|| "<error>".to_owned(), |it| it.code.to_string()),
         };
         self.total.with_label_values(&[&code]).inc();
         self.duration.with_label_values(&[&code]).observe((self.clock.now() - begun).as_secs_f64());
-        answer
+        response
     }
 }
 
 /// True if a retry may succeed. If no connection to the server can be made, the caller gets the error at once, without
 /// a retry.
-fn helps(err: &ApiError) -> bool {
+fn is_retryable(err: &ApiError) -> bool {
     match err {
         ApiError::Busy { .. } => true,
         ApiError::Unknown { status: Some(status), .. } => matches!(status.code, 500 | 504),
@@ -111,25 +111,25 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{answer, api, silent};
+    use crate::testing::{api, response, unresponsive_api};
 
-    async fn tries(code: u16) -> (u32, Result<Value, String>, String) {
+    async fn send_review(code: u16) -> (u32, Result<Value, String>, String) {
         let calls = Arc::new(AtomicU32::new(0));
         let counted = calls.clone();
         let api = api(move |_, _| {
             counted.fetch_add(1, Ordering::SeqCst);
-            answer(code, &json!({ "code": code, "message": "so it is" }))
+            response(code, &json!({ "code": code, "message": "message" }))
         });
         let metrics = Metrics::new();
-        let reviewer = Reviewer::new(api, "/apis/x/v1/reviews", "authz", &metrics, Clock::system(), 1);
-        let result = reviewer.ask(&json!({})).await;
+        let review_client = ReviewClient::new(api, "/apis/x/v1/reviews", "authz", &metrics, Clock::system(), 1);
+        let result = review_client.send(&json!({})).await;
         (calls.load(Ordering::SeqCst), result, metrics.encode())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_may_pass_is_asked_again() {
+    async fn only_transient_errors_are_retried() {
         for (code, want) in [(201, 1), (403, 1), (422, 1), (429, 5), (500, 5), (504, 5), (503, 1)] {
-            let (calls, result, metrics) = tries(code).await;
+            let (calls, result, metrics) = send_review(code).await;
             assert_eq!(calls, want, "{code}");
             assert_eq!(result.is_ok(), code == 201, "{code}");
             let line = format!("apiserver_delegated_authz_request_total{{code=\"{code}\"}} {want}");
@@ -138,21 +138,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_pauses_grow_as_upstreams() {
+    async fn retry_pauses_grow_like_upstreams() {
         let clock = Clock::system();
         let begun = clock.now();
-        let _ = tries(500).await;
+        let _ = send_review(500).await;
         let took = (clock.now() - begun).as_secs_f64();
         let least = 0.5 * (1.0 + 1.5 + 2.25 + 3.375);
         assert!(took > least && took < least * 1.21, "{took}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_given_up_after_ten_seconds() {
+    async fn review_without_response_fails_after_ten_seconds() {
         let (clock, metrics) = (Clock::system(), Metrics::new());
-        let reviewer = Reviewer::new(silent(), "/apis/x/v1/reviews", "authz", &metrics, clock.clone(), 1);
+        let review_client =
+            ReviewClient::new(unresponsive_api(), "/apis/x/v1/reviews", "authz", &metrics, clock.clone(), 1);
         let begun = clock.now();
-        let err = reviewer.ask::<Value>(&json!({})).await.unwrap_err();
+        let err = review_client.send::<Value>(&json!({})).await.unwrap_err();
         assert!(err.contains("no answer within 10s"), "{err}");
         assert_eq!((clock.now() - begun).as_secs(), 10);
         assert!(metrics.encode().contains("apiserver_delegated_authz_request_total{code=\"<error>\"} 1"));

@@ -35,7 +35,7 @@ pub(crate) struct Signed {
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-fn named(name: &str, groups: &[&str]) -> CertificateParams {
+fn certificate_params(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -47,7 +47,7 @@ fn named(name: &str, groups: &[&str]) -> CertificateParams {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        let mut params = named(name, &[]);
+        let mut params = certificate_params(name, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -61,17 +61,17 @@ impl Authority {
 
     /// A client certificate. It has at most one group, because the generator keeps one value of each type.
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Signed {
-        self.sign(named(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign(certificate_params(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     pub(crate) fn client_with_uid(&self, name: &str, uid: &str) -> Signed {
-        let mut params = named(name, &[]);
+        let mut params = certificate_params(name, &[]);
         params.distinguished_name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), uid);
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     pub(crate) fn server(&self, name: &str) -> Signed {
-        self.sign(named(name, &[]), ExtendedKeyUsagePurpose::ServerAuth)
+        self.sign(certificate_params(name, &[]), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Signed {
@@ -84,32 +84,32 @@ impl Authority {
 }
 
 /// A response with a JSON body.
-pub(crate) fn answer(code: u16, body: &Value) -> Response<client::Incoming> {
+pub(crate) fn response(code: u16, body: &Value) -> Response<client::Incoming> {
     let body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// An API server whose response is the result of `say` for the path and the body.
-pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
-    let say = Arc::new(say);
-    asking(Transport::new(tower::service_fn(move |request: Request<Body>| {
-        let say = say.clone();
+/// An API server whose response is the result of `respond` for the path and the body.
+pub(crate) fn api(respond: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
+    let respond = Arc::new(respond);
+    api_of(Transport::new(tower::service_fn(move |request: Request<Body>| {
+        let respond = respond.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            Ok(say(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
+            Ok(respond(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
         }
     })))
 }
 
 /// An API server that never responds.
-pub(crate) fn silent() -> Api {
-    asking(Transport::new(tower::service_fn(|_: Request<Body>| {
+pub(crate) fn unresponsive_api() -> Api {
+    api_of(Transport::new(tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<client::Incoming>, client::BoxError>>()
     })))
 }
 
-fn asking(server: Transport) -> Api {
+fn api_of(server: Transport) -> Api {
     let clock = Clock::system();
     let environment = Environment {
         clock: clock.clone(),
@@ -135,24 +135,24 @@ pub(crate) fn authentication() -> AuthenticationOptions {
 }
 
 /// The body of a response, as text.
-pub(crate) async fn text(answer: AxumResponse) -> String {
-    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+pub(crate) async fn text(response: AxumResponse) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 /// A client that accepts any server certificate, with or without a client certificate.
-pub(crate) fn trusting(
+pub(crate) fn client_config(
     versions: &[&'static SupportedProtocolVersion],
-    shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
 ) -> ClientConfig {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(::testing::tls::accept_any_certificate());
-    let Some((certificate, key)) = shown else { return builder.with_no_client_auth() };
+    let Some((certificate, key)) = certificate else { return builder.with_no_client_auth() };
     // The key need not belong to the certificate: a test uses a stolen certificate without its key.
     let key = default_provider().key_provider.load_private_key(key).unwrap();
-    let shown: Arc<dyn ResolvesClientCert> =
+    let certificate: Arc<dyn ResolvesClientCert> =
         Arc::new(SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key)));
-    builder.with_client_cert_resolver(shown)
+    builder.with_client_cert_resolver(certificate)
 }

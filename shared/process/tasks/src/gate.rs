@@ -41,7 +41,7 @@ impl Gate {
     }
 
     /// Wraps `future` so that it runs only while the gate is open.
-    pub fn hold<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+    pub fn suspend_while_closed<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let gate = self.clone();
         let mut future = Box::pin(future);
         std::future::poll_fn(
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_closed_gate_suspends_tasks_until_it_opens() {
         let gate = Gate::new();
-        let scope = Scope::behind(gate.clone());
+        let scope = Scope::with_gate(gate.clone());
         let task = scope.spawner().spawn("sleeper", sleep(SEC));
         gate.close();
         sleep(SEC * 20).await;
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_scope_whose_gate_is_closed_can_be_dropped() {
         let gate = Gate::new();
-        let scope = Scope::behind(gate.clone());
+        let scope = Scope::with_gate(gate.clone());
         let task = scope.spawner().spawn("sleeper", sleep(SEC));
         gate.close();
         sleep(SEC * 2).await;

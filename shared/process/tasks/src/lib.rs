@@ -27,14 +27,14 @@ pub use gate::Gate;
 pub struct Scope(Arc<Inner>);
 
 struct Inner {
-    running: Mutex<Running>,
+    table: Mutex<TaskTable>,
     panicked: watch::Sender<Option<String>>,
     /// `None` outside of simulations.
     gate: Option<Gate>,
 }
 
 #[derive(Default)]
-struct Running {
+struct TaskTable {
     next: u64,
     /// By number, so that the tasks of a dropped scope end in the order of their start and a simulation is repeatable.
     /// `None` between the start of a task and the moment its handle is stored.
@@ -54,13 +54,13 @@ impl Scope {
     /// A scope without tasks.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: None }))
+        Self(Arc::new(Inner { table: Mutex::default(), panicked: watch::Sender::new(None), gate: None }))
     }
 
     /// A scope whose tasks are all behind `gate`.
     #[must_use]
-    pub fn behind(gate: Gate) -> Self {
-        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: Some(gate) }))
+    pub fn with_gate(gate: Gate) -> Self {
+        Self(Arc::new(Inner { table: Mutex::default(), panicked: watch::Sender::new(None), gate: Some(gate) }))
     }
 
     /// Starts tasks in this scope.
@@ -72,7 +72,7 @@ impl Scope {
     /// How many tasks have not ended.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.running.lock().tasks.len()
+        self.0.table.lock().tasks.len()
     }
 
     /// True when all tasks have ended.
@@ -97,13 +97,13 @@ impl Scope {
 
 impl Inner {
     fn reserve(&self) -> Option<u64> {
-        let mut running = self.running.lock();
-        if running.closed {
+        let mut table = self.table.lock();
+        if table.closed {
             return None;
         }
-        let id = running.next;
-        running.next += 1;
-        running.tasks.insert(id, None);
+        let id = table.next;
+        table.next += 1;
+        table.tasks.insert(id, None);
         Some(id)
     }
 }
@@ -116,9 +116,9 @@ impl Default for Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let mut running = self.0.running.lock();
-        running.closed = true;
-        for task in running.tasks.values().flatten() {
+        let mut table = self.0.table.lock();
+        table.closed = true;
+        for task in table.tasks.values().flatten() {
             task.abort();
         }
     }
@@ -134,7 +134,7 @@ impl Spawner {
         let remove_on_drop = RemoveOnDrop { scope: weak.clone(), id };
         // Boxed, because a variable that an async block captures and awaits takes its space twice.
         let future = Box::pin(future);
-        let work = async move {
+        let wrapped = async move {
             let _remove_on_drop = remove_on_drop;
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
                 let message = format!("{name}: {}", panic_message(&*panic));
@@ -145,26 +145,26 @@ impl Spawner {
             }
         };
         let task = match &scope.gate {
-            None => tokio::spawn(work),
-            Some(gate) => tokio::spawn(gate.hold(work)),
+            None => tokio::spawn(wrapped),
+            Some(gate) => tokio::spawn(gate.suspend_while_closed(wrapped)),
         };
         // Not under the lock above: a runtime that shuts down drops the task inside `spawn`, and that drop takes the
         // lock too.
-        let mut running = scope.running.lock();
-        if let Some(place) = running.tasks.get_mut(&id) {
-            *place = Some(task.abort_handle());
+        let mut table = scope.table.lock();
+        if let Some(entry) = table.tasks.get_mut(&id) {
+            *entry = Some(task.abort_handle());
         }
-        if running.closed {
+        if table.closed {
             task.abort();
         }
-        drop(running);
+        drop(table);
         Task(Some(task))
     }
 
     /// How many tasks of the scope have not ended, on all runtimes. Zero once the scope is dropped.
     #[must_use]
-    pub fn alive(&self) -> usize {
-        self.0.upgrade().map_or(0, |scope| scope.running.lock().tasks.len())
+    pub fn task_count(&self) -> usize {
+        self.0.upgrade().map_or(0, |scope| scope.table.lock().tasks.len())
     }
 }
 
@@ -182,7 +182,7 @@ struct RemoveOnDrop {
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Some(scope) = self.scope.upgrade() {
-            scope.running.lock().tasks.remove(&self.id);
+            scope.table.lock().tasks.remove(&self.id);
         }
     }
 }
@@ -230,18 +230,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tasks_end_in_the_order_in_which_they_started() {
-        struct Ends(u32, Arc<Mutex<Vec<u32>>>);
-        impl Drop for Ends {
+        struct RecordsDrop(u32, Arc<Mutex<Vec<u32>>>);
+        impl Drop for RecordsDrop {
             fn drop(&mut self) {
                 self.1.lock().push(self.0);
             }
         }
-        let (scope, ended) = (Scope::new(), Arc::new(Mutex::new(Vec::new())));
+        let (scope, dropped) = (Scope::new(), Arc::new(Mutex::new(Vec::new())));
         let started: Vec<Task> = (0..20)
             .map(|number| {
-                let ends = Ends(number, ended.clone());
+                let records_drop = RecordsDrop(number, dropped.clone());
                 scope.spawner().spawn("sleeper", async move {
-                    let _ends = ends;
+                    let _records_drop = records_drop;
                     std::future::pending().await
                 })
             })
@@ -251,7 +251,7 @@ mod tests {
         for task in started {
             task.ended().await;
         }
-        assert_eq!(*ended.lock(), (0..20).collect::<Vec<_>>());
+        assert_eq!(*dropped.lock(), (0..20).collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tasks_of_every_runtime_are_counted() {
+    fn tasks_of_every_runtime_are_counted() {
         let scope = Scope::new();
         let spawner = scope.spawner();
         let runtimes = [(), ()].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
@@ -271,9 +271,9 @@ mod tests {
                 spawner.spawn("sleeper", std::future::pending());
             });
         }
-        assert_eq!((spawner.alive(), scope.len()), (2, 2));
+        assert_eq!((spawner.task_count(), scope.len()), (2, 2));
         drop(scope);
-        assert_eq!(spawner.alive(), 0);
+        assert_eq!(spawner.task_count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopped_task_is_no_panic() {
+    async fn stopped_task_is_not_a_panic() {
         let scope = Scope::new();
         let task = scope.spawner().spawn("sleeper", std::future::pending());
         task.stop();

@@ -13,7 +13,7 @@ use tasks::Spawner;
 use crate::{
     calls::{CallError, at_once, of_status, with_time_limit},
     cluster_state::ClusterState,
-    kubelet::{Kubelet, Action, uid},
+    kubelet::{Action, Kubelet, uid},
     sandbox::PodEvent,
     status::digest,
 };

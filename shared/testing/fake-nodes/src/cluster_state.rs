@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{list_watch::Change, kubelet::is_terminal, quantity::Resources, schedule};
+use crate::{kubelet::is_terminal, list_watch::Change, quantity::Resources, schedule};
 
 type Key = (String, String);
 

@@ -17,9 +17,9 @@ use crate::{
     agent::Agent,
     calls::with_time_limit,
     cluster_state::ClusterState,
-    list_watch::list_and_watch,
     heartbeat::{Heartbeat, LEASES},
     kubelet::Kubelet,
+    list_watch::list_and_watch,
     node::{NodeSpec, host_ip, pod_network},
     scheduler::Scheduler,
 };

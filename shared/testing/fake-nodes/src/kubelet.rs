@@ -143,7 +143,11 @@ impl Kubelet {
         let script = Script::of_pod(pod, self.unscripted);
         let written = script.as_ref().err().map(|error| status::rejected(pod, "BadScript", &error.to_string(), now));
         let sandbox = script.as_ref().ok().map(|script| {
-            if has_started { Sandbox::recovered(pod, script.clone(), now) } else { Sandbox::new(pod, script.clone(), now) }
+            if has_started {
+                Sandbox::recovered(pod, script.clone(), now)
+            } else {
+                Sandbox::new(pod, script.clone(), now)
+            }
         });
         let known = KubeletPod {
             sandbox,

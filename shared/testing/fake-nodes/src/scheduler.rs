@@ -38,7 +38,8 @@ impl Scheduler {
         loop {
             changes.borrow_and_update();
             let done = self.run_due().await;
-            let again = async { if done { std::future::pending().await } else { tokio::time::sleep(RETRY_INTERVAL).await } };
+            let again =
+                async { if done { std::future::pending().await } else { tokio::time::sleep(RETRY_INTERVAL).await } };
             tokio::select! {
                 biased;
                 changed = changes.changed() => if changed.is_err() { return },

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use serde_json::Value;
 
 use crate::{
-    sandbox::{Container, Exit, Sandbox, State, EndReason},
+    sandbox::{Container, EndReason, Exit, Sandbox, State},
     script::Role,
 };
 
@@ -84,7 +84,8 @@ pub(crate) fn contains_all(theirs: &PodStatus, ours: &PodStatus) -> bool {
 fn contains(theirs: &Value, ours: &Value) -> bool {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
-            let is_contained = |(field, ours): (&String, &Value)| theirs.get(field).is_some_and(|it| contains(it, ours));
+            let is_contained =
+                |(field, ours): (&String, &Value)| theirs.get(field).is_some_and(|it| contains(it, ours));
             ours.iter().all(is_contained)
         }
         (Value::Array(theirs), Value::Array(ours)) => {

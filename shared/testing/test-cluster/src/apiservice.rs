@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    response::Fault,
     crd::priority,
     kinds::{self, Kind},
     meta,
+    response::Fault,
     store::State,
 };
 

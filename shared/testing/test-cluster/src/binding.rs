@@ -5,13 +5,13 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, admission, response,
+    Failure, ResponseBody, admission,
     cluster::Shared,
     decode,
     kinds::{self, Kind},
     meta, namespace,
     options::{Verb, WriteOptions},
-    pod_status,
+    pod_status, response,
     rest::Exchange,
     store::State,
     write::{self, Target},

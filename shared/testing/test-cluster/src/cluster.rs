@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
-    BoxError, Failure, ResponseBody, response,
+    BoxError, Failure, ResponseBody,
     discovery::Documents,
     faults::{Call, Faults, Verdict},
     observe::USER_AGENT,
+    response,
     rest::{self, Exchange, Query, Route},
     store::State,
     tokens,

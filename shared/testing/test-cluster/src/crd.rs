@@ -7,12 +7,11 @@ mod names;
 
 use self::names::NameDecision;
 use crate::{
-    Failure,
-    response::Fault,
-    apiservice,
+    Failure, apiservice,
     delete::{self, DeleteOptions, Deleted},
     kinds::{self, Generation, Kind, Rules, StatusRule},
     meta,
+    response::Fault,
     store::State,
     table::custom::{self, PrinterColumn},
 };

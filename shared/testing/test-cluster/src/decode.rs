@@ -3,10 +3,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    response::Fault,
     kinds::Kind,
     meta,
     reader::{self, Notes, Wrong},
+    response::Fault,
     schema::{self, Type},
 };
 

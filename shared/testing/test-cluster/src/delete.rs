@@ -4,12 +4,11 @@ use clock::Timestamp;
 use serde_json::Value;
 
 use crate::{
-    Failure,
-    response::Fault,
-    crd, json_patch,
+    Failure, crd, json_patch,
     kinds::{self, Kind},
     meta, namespace, options,
     reader::{self, Notes, Wrong},
+    response::Fault,
     rest::Query,
     schema,
     store::State,

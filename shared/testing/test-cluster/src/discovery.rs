@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, response,
+    Failure, ResponseBody,
     apiservice::{self, Shown},
     cluster::Shared,
     faults::{DiscoveryFault, Groups},
     kinds::{self, Kind, join},
-    openapi,
+    openapi, response,
     rest::Exchange,
     store::State,
 };

@@ -10,14 +10,14 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, ResponseBody, response,
+    Failure, ResponseBody,
     cluster::Shared,
     decode,
     delete::{self, DeleteOptions},
     kinds::{self, Kind},
     label_selector, meta, namespace,
     options::{Verb, WriteOptions},
-    pod_status,
+    pod_status, response,
     rest::Exchange,
     store::State,
     write::{self, Target},

@@ -4,10 +4,10 @@ use http::Response;
 
 use crate::{
     Failure, ResponseBody,
-    response::{self, Form},
     cluster::Shared,
     kinds::{self, Kind},
     meta,
+    response::{self, Form},
     rest::Query,
     write::Target,
 };

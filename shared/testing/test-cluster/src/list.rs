@@ -10,10 +10,10 @@ pub(crate) use render::{metadata_head, render};
 
 use crate::{
     Failure, ResponseBody,
-    response::{Fault, Form},
     cluster::Shared,
-    kinds::{self, Kind},
     get,
+    kinds::{self, Kind},
+    response::{Fault, Form},
     rest::Query,
     selectors::Selectors,
     store::State,

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    response::Fault,
     kinds::{self, Kind, NameRule},
     meta,
+    response::Fault,
 };
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
-    response::Fault,
     delete::{DeleteOptions, Deleted, finalizers_after},
     kinds::{self, Kind},
     meta,
+    response::Fault,
     store::State,
     write,
 };

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{HeaderName, Response};
 use serde_json::{Map, Value, json};
 
-use crate::{Failure, ResponseBody, response, discovery::Catalogue, kinds::Kind};
+use crate::{Failure, ResponseBody, discovery::Catalogue, kinds::Kind, response};
 
 /// The header in which kubectl sends its command.
 pub(crate) const COMMAND: HeaderName = HeaderName::from_static("kubectl-command");

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::{Failure, response::Fault, decode::Strictness, rest::Query};
+use crate::{Failure, decode::Strictness, response::Fault, rest::Query};
 
 /// The options in the query of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Failure,
-    response::Fault,
     decode::{self, Decoded, Strictness},
     json_patch,
     kinds::Kind,
     meta,
+    response::Fault,
     store::State,
     strategic, versions,
     write::{self, Part, Target},

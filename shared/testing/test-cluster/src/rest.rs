@@ -5,17 +5,17 @@ use http::{HeaderMap, HeaderValue, Method, Response, header};
 use serde_json::Value;
 
 use crate::{
-    Failure, ResponseBody,
-    response::{self, Form},
-    apiservice, binding,
+    Failure, ResponseBody, apiservice, binding,
     cluster::Shared,
     crd, decode,
     delete::{self, DeleteOptions, Deleted},
-    discovery, eviction, kinds, list, meta,
+    discovery, eviction, get, kinds, list, meta,
     negotiate::negotiate,
     options::{Verb, WriteOptions},
     patch::{self, Language},
-    protobuf, get, reviews, scale,
+    protobuf,
+    response::{self, Form},
+    reviews, scale,
     store::{State, storage_key},
     table, tokens, watch,
     write::{self, Part, Target},

@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, ResponseBody,
-    response::{self, Fault, Form},
     cluster::Shared,
-    decode,
+    decode, get,
     kinds::{self, Kind},
     label_selector, meta,
     options::{Verb, WriteOptions},
     patch::Language,
-    get,
+    response::{self, Fault, Form},
     rest::Exchange,
     store::State,
     write::{self, Part, Target},

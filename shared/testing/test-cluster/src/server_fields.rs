@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{
     decode, defaults,
-    service_addresses,
     kinds::{self, Kind},
-    meta,
+    meta, service_addresses,
     store::State,
     write::Part,
 };

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    response::Fault,
     kinds::{self, Kind},
     meta,
+    response::Fault,
     store::{State, storage_key},
 };
 

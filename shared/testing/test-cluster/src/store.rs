@@ -9,14 +9,13 @@ use clock::{Clock, Timestamp};
 use serde_json::Value;
 
 use crate::{
-    Failure,
-    service_addresses::ServiceAddresses,
-    crd,
+    Failure, crd,
     expiry::Expiry,
     kinds,
     kinds::Kind,
     meta,
     observe::Observers,
+    service_addresses::ServiceAddresses,
     signal,
     stored::{Change, Stored},
     tokens::Tokens,

@@ -1,6 +1,7 @@
 //! Responses as tables, for `kubectl get`. Each of the other files converts the objects of some kinds and the present
 //! time into cells; this file builds the tables.
 
+mod ages;
 mod autoscaling;
 mod core;
 pub(crate) mod custom;
@@ -12,7 +13,6 @@ mod nodes;
 mod pods;
 mod policy;
 mod storage;
-mod ages;
 mod workloads;
 
 use std::{borrow::Cow, sync::Arc};
@@ -23,9 +23,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     Failure,
-    response::{Form, Shown},
     kinds::Kind,
     meta,
+    response::{Form, Shown},
 };
 
 /// The options of a table, and the present time.

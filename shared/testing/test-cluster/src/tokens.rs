@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, ResponseBody,
-    response::{self, Fault},
     cluster::Shared,
     decode,
     kinds::{self, Kind},
     meta, namespace,
     options::{Verb, WriteOptions},
+    response::{self, Fault},
     rest::Exchange,
     store::{State, storage_key},
     write::Target,

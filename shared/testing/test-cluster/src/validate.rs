@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, response::Fault, apiservice, crd, kinds, kinds::Kind, meta, metadata, canonical, validation, write::Part,
+    Failure, apiservice, canonical, crd, kinds, kinds::Kind, meta, metadata, response::Fault, validation, write::Part,
 };
 
 /// Checks a new object.

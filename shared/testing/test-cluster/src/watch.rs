@@ -1,5 +1,5 @@
-mod start;
 mod frames;
+mod start;
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use start::Start;
 use frames::{FrameBuilder, error_frame};
+use start::Start;
 
 use crate::{
     BoxError, Failure, ResponseBody,
-    response::{self, Form},
     cluster::Shared,
-    kinds, get,
+    get, kinds,
+    response::{self, Form},
     rest::Query,
     selectors::Selectors,
     signal::Receiver,
@@ -92,7 +92,13 @@ pub(crate) fn watch(
     Ok(response::respond_with(200, "application/json", body))
 }
 
-fn open(shared: &Arc<Shared>, frames: FrameBuilder, start: &Start, bookmarks: bool, timeout: u64) -> Result<Watching, Failure> {
+fn open(
+    shared: &Arc<Shared>,
+    frames: FrameBuilder,
+    start: &Start,
+    bookmarks: bool,
+    timeout: u64,
+) -> Result<Watching, Failure> {
     let now = shared.clock.now();
     let mut state = shared.state.lock();
     // As on a real server: 30 to 60 minutes when the client does not set a timeout.
@@ -240,7 +246,9 @@ impl Watching {
         self.signal.mark_unchanged();
         let mut state = self.shared.state.lock();
         state.expire();
-        let Some((table, retired)) = state.watched_table(&self.frames.target.table, self.table) else { return Found::Ended };
+        let Some((table, retired)) = state.watched_table(&self.frames.target.table, self.table) else {
+            return Found::Ended;
+        };
         if self.number < table.watches.broken_below {
             return Found::Broken;
         }

@@ -4,11 +4,11 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, admission,
-    response::Fault,
-    apiservice, service_addresses, crd, decode,
+    Failure, admission, apiservice, crd, decode,
     kinds::{self, Generation, Kind, StatusRule},
-    meta, namespace, server_fields,
+    meta, namespace,
+    response::Fault,
+    server_fields, service_addresses,
     store::{State, storage_key},
     validate, versions,
 };

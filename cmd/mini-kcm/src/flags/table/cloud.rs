@@ -4,7 +4,7 @@ use super::{
     Group,
     History::Until136,
     Kind::{Bool, Int32, Text},
-    flag, waits,
+    absent, flag,
 };
 
 pub(super) const MIGRATION: Group = Group {
@@ -16,19 +16,14 @@ pub(super) const MIGRATION: Group = Group {
             "false",
             "Share a second Lease with a cloud controller manager while controllers move there.",
         )
-        .ignored("by default it moves only cloud controllers, which neither manager has any more"),
+        .ignored("by default it moves only cloud controllers, which no manager has any more"),
         flag("leader-migration-config", Text, "", "File that says which controllers move.")
-            .refused("a controller that moves would run here and in the other manager at once"),
+            .refused("a controller that moves would run in both managers at the same time"),
     ],
 };
 
 pub(super) const SERVICE_LB: Group = Group {
     name: "Service-lb-controller flags",
-    flags: &[waits(
-        "concurrent-service-syncs",
-        Int32,
-        "1",
-        "Services of type LoadBalancer that are worked on at once.",
-    )
-    .of(Until136)],
+    flags: &[absent("concurrent-service-syncs", Int32, "1", "Concurrent syncs of Services of type LoadBalancer.")
+        .of(Until136)],
 };

@@ -4,7 +4,7 @@ use super::{
     Group,
     History::{Deprecated, Ours},
     Kind::{Bool, Duration, Float32, Gates, Int32, List, Text, Version},
-    flag, waits,
+    absent, flag,
 };
 
 const CLOUD: &str = "cloud controllers are in no kube-controller-manager any more";
@@ -13,7 +13,7 @@ const IPAM: &str = "the controller that uses it, node-ipam-controller, is not in
 pub(super) const GENERIC: Group = Group {
     name: "Generic flags",
     flags: &[
-        waits("allocate-node-cidrs", Bool, "false", "Give each node its range of pod addresses.").ignored(IPAM),
+        absent("allocate-node-cidrs", Bool, "false", "Give each node its range of pod addresses.").ignored(IPAM),
         flag("allow-untagged-cloud", Bool, "false", "Run without cluster identifiers in the cloud.")
             .ignored(CLOUD)
             .of(Deprecated),
@@ -22,13 +22,14 @@ pub(super) const GENERIC: Group = Group {
         flag("cloud-config", Text, "", "Configuration of the cloud provider.").ignored(CLOUD),
         flag("cloud-provider", Text, "", "Empty or 'external'.").ignored(CLOUD),
         flag("cluster-cidr", Text, "", "Ranges of pod addresses.").ignored(IPAM),
-        flag("cluster-name", Text, "kubernetes", "Prefix of what is made in the cloud.").ignored(CLOUD),
-        flag("configure-cloud-routes", Bool, "true", "Make routes for the nodes' ranges in the cloud.").ignored(CLOUD),
+        flag("cluster-name", Text, "kubernetes", "Prefix of objects in the cloud.").ignored(CLOUD),
+        flag("configure-cloud-routes", Bool, "true", "Create routes for the nodes' ranges in the cloud.")
+            .ignored(CLOUD),
         flag(
             "controller-shutdown-timeout",
             Duration,
             "10s",
-            "How long controllers may take to stop; 0 waits for ever.",
+            "How long to wait for controllers to stop; 0 means without limit.",
         ),
         flag(
             "controller-start-interval",
@@ -40,7 +41,7 @@ pub(super) const GENERIC: Group = Group {
             "controllers",
             List,
             "*",
-            "Controllers to run: '*' all that are on by default, 'foo' the controller foo, '-foo' not foo. The first entry that names a controller wins.",
+            "Controllers to enable: '*' enables all that are on by default, 'foo' enables foo, '-foo' disables foo. The first entry that names a controller wins.",
         ),
         flag(
             "emulated-version",
@@ -50,27 +51,32 @@ pub(super) const GENERIC: Group = Group {
         ),
         flag("external-cloud-volume-plugin", Text, "", "Volume plugin of an external cloud provider.").ignored(CLOUD),
         flag("feature-gates", Gates, "", "Feature gates to set, as 'Gate=true,Other=false'."),
-        flag("kube-api-burst", Int32, "30", "Requests at once of each controller's own budget."),
+        flag("kube-api-burst", Int32, "30", "Burst of each controller's own rate limit."),
         flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", "Encoding of requests.")
-            .ignored("we choose the encoding of each request ourselves"),
-        flag("kube-api-qps", Float32, "20", "Requests a second of each controller's own budget; 0 or less: no limit."),
-        flag("leader-elect", Bool, "true", "Lead by a Lease before acting."),
+            .ignored("mini-kcm selects the encoding of each request"),
+        flag(
+            "kube-api-qps",
+            Float32,
+            "20",
+            "Requests per second of each controller's own rate limit; 0 or less: no limit.",
+        ),
+        flag("leader-elect", Bool, "true", "Acquire a Lease before the controllers start."),
         flag(
             "leader-elect-lease-duration",
             Duration,
             "15s",
-            "Others wait this long after the last renewal that they saw.",
+            "Standbys wait this long after the last renewal that they observed.",
         ),
         flag(
             "leader-elect-renew-deadline",
             Duration,
             "10s",
-            "The leader stops acting this long after its last renewal. Less than the lease duration.",
+            "The leader stops its controllers this long after its last renewal. Less than the lease duration.",
         ),
         flag("leader-elect-resource-lock", Text, "leases", "Kind of the lock; only 'leases'."),
         flag("leader-elect-resource-name", Text, "kube-controller-manager", "Name of the Lease."),
         flag("leader-elect-resource-namespace", Text, "kube-system", "Namespace of the Lease."),
-        flag("leader-elect-retry-period", Duration, "2s", "Time between two tries to take or renew the Lease."),
+        flag("leader-elect-retry-period", Duration, "2s", "Time between two attempts to acquire or renew the Lease."),
         flag("min-compatibility-version", List, "", "Lowest release of other control plane components, as '1.35'."),
         flag(
             "min-resync-period",
@@ -78,13 +84,13 @@ pub(super) const GENERIC: Group = Group {
             "12h0m0s",
             "Resync period of informers' handlers, times a random factor between 1 and 2.",
         ),
-        flag("node-monitor-period", Duration, "5s", "How often a cloud is asked for its nodes.").ignored(CLOUD),
-        flag("node-sync-period", Duration, "0s", "How often a cloud is asked for its nodes' addresses.")
+        flag("node-monitor-period", Duration, "5s", "How often the nodes of a cloud are listed.").ignored(CLOUD),
+        flag("node-sync-period", Duration, "0s", "How often the addresses of nodes are read from a cloud.")
             .ignored(CLOUD)
             .of(Deprecated),
-        flag("route-reconciliation-period", Duration, "10s", "How often routes in the cloud are put right.")
+        flag("route-reconciliation-period", Duration, "10s", "Reconciliation period of routes in the cloud.")
             .ignored(CLOUD),
-        flag("use-service-account-credentials", Bool, "false", "An identity of its own for each controller."),
+        flag("use-service-account-credentials", Bool, "false", "Each controller uses its own ServiceAccount."),
     ],
 };
 
@@ -108,21 +114,21 @@ pub(super) const OURS: Group = Group {
             "gc-max-deletes-per-minute",
             Int32,
             "0",
-            "The garbage collector deletes at most so many objects a minute, and logs what it holds back; 0: no bound.",
+            "Maximum number of objects that the garbage collector deletes per minute; it logs the delayed ones; 0: no limit.",
         )
         .of(Ours),
         flag(
             "preflight",
             Bool,
             "false",
-            "Looks whether a manager with these flags could do its work, says what is missing and how to grant it, and ends: 0 when it could, even if warnings tell what it leaves out, else 1.",
+            "Check whether a manager with these flags can do its work, print missing permissions and rules that grant them, and exit: 0 when it can, even with warnings about missing controllers, else 1.",
         )
         .of(Ours),
         flag(
         "standby",
         Text,
         "warm",
-        "What a standby keeps ready: 'warm' keeps informers running, so that it acts at once; 'cold' starts them with the term, as kube-controller-manager does.",
+        "Whether a standby runs informers: 'warm' runs them, so that a new leader can act at once; 'cold' starts them with the term, as kube-controller-manager does.",
     )
     .of(Ours),
     ],
@@ -131,12 +137,12 @@ pub(super) const OURS: Group = Group {
 pub(super) const GLOBAL: Group = Group {
     name: "Global flags",
     flags: &[
-        flag("help", Bool, "false", "Print this and end."),
+        flag("help", Bool, "false", "Print this help and exit."),
         flag(
             "version",
             Version,
             "false",
-            "Print the version and end: =raw with all details; =v1.37.0-x prints that one.",
+            "Print the version and exit: =raw with all details; =v1.37.0-x prints that one.",
         ),
     ],
 };

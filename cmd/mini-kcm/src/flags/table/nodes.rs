@@ -3,48 +3,58 @@
 use super::{
     Group,
     Kind::{Duration, Float32, Int32, Text},
-    waits,
+    absent,
 };
 
 pub(super) const DEVICE_TAINTS: Group = Group {
     name: "Device-taint-eviction-controller flags",
-    flags: &[waits("concurrent-device-taint-eviction-syncs", Int32, "8", "Evictions and status updates at once.")],
+    flags: &[absent("concurrent-device-taint-eviction-syncs", Int32, "8", "Evictions and status updates at once.")],
 };
 
 pub(super) const IPAM: Group = Group {
     name: "Node-ipam-controller flags",
     flags: &[
-        waits("node-cidr-mask-size", Int32, "0", "Size of a node's range: 24 for IPv4, 64 for IPv6 when 0."),
-        waits(
+        absent("node-cidr-mask-size", Int32, "0", "Size of a node's range: 24 for IPv4, 64 for IPv6 when 0."),
+        absent(
             "node-cidr-mask-size-ipv4",
             Int32,
             "0",
             "Size of a node's IPv4 range in a dual-stack cluster; 24 when 0.",
         ),
-        waits(
+        absent(
             "node-cidr-mask-size-ipv6",
             Int32,
             "0",
             "Size of a node's IPv6 range in a dual-stack cluster; 64 when 0.",
         ),
-        waits("service-cluster-ip-range", Text, "", "Ranges of Services, which nodes do not get."),
+        absent("service-cluster-ip-range", Text, "", "Ranges of Services, which nodes do not get."),
     ],
 };
 
 pub(super) const LIFECYCLE: Group = Group {
     name: "Node-lifecycle-controller flags",
     flags: &[
-        waits(
+        absent(
             "large-cluster-size-threshold",
             Int32,
             "50",
             "Zones with at most this many nodes stop evicting when unhealthy.",
         ),
-        waits("node-eviction-rate", Float32, "0.1", "Nodes a second that are tainted in a healthy zone."),
-        waits("node-monitor-grace-period", Duration, "50s", "A node that is silent for this long is unhealthy."),
-        waits("node-startup-grace-period", Duration, "1m0s", "A new node may be silent for this long."),
-        waits("secondary-node-eviction-rate", Float32, "0.01", "Nodes a second that are tainted in an unhealthy zone."),
-        waits(
+        absent("node-eviction-rate", Float32, "0.1", "Nodes a second that are tainted in a healthy zone."),
+        absent(
+            "node-monitor-grace-period",
+            Duration,
+            "50s",
+            "A node without a status update for this long is unhealthy.",
+        ),
+        absent("node-startup-grace-period", Duration, "1m0s", "A new node may have no status update for this long."),
+        absent(
+            "secondary-node-eviction-rate",
+            Float32,
+            "0.01",
+            "Nodes a second that are tainted in an unhealthy zone.",
+        ),
+        absent(
             "unhealthy-zone-threshold",
             Float32,
             "0.55",

@@ -3,14 +3,14 @@
 use super::{
     Group,
     Kind::{Duration, Int32},
-    waits,
+    absent,
 };
 
 pub(super) const ENDPOINTS: Group = Group {
     name: "Endpoints-controller flags",
     flags: &[
-        waits("concurrent-endpoint-syncs", Int32, "5", "Services whose Endpoints are worked on at once."),
-        waits(
+        absent("concurrent-endpoint-syncs", Int32, "5", "Concurrent syncs of Endpoints."),
+        absent(
             "endpoint-updates-batch-period",
             Duration,
             "0s",
@@ -22,38 +22,33 @@ pub(super) const ENDPOINTS: Group = Group {
 pub(super) const SLICES: Group = Group {
     name: "Endpointslice-controller flags",
     flags: &[
-        waits(
-            "concurrent-service-endpoint-syncs",
-            Int32,
-            "5",
-            "Services whose EndpointSlices are worked on at once; 1 to 50.",
-        ),
-        waits(
+        absent("concurrent-service-endpoint-syncs", Int32, "5", "Concurrent syncs of EndpointSlices; 1 to 50."),
+        absent(
             "endpointslice-updates-batch-period",
             Duration,
             "0s",
             "How long changes of pods are collected before EndpointSlices are written.",
         ),
-        waits("max-endpoints-per-slice", Int32, "100", "Endpoints of one EndpointSlice; 1 to 1000."),
+        absent("max-endpoints-per-slice", Int32, "100", "Endpoints of one EndpointSlice; 1 to 1000."),
     ],
 };
 
 pub(super) const MIRRORING: Group = Group {
     name: "Endpointslice-mirroring-controller flags",
     flags: &[
-        waits(
+        absent(
             "mirroring-concurrent-service-endpoint-syncs",
             Int32,
             "5",
             "Services whose Endpoints are mirrored at once; 1 to 50.",
         ),
-        waits(
+        absent(
             "mirroring-endpointslice-updates-batch-period",
             Duration,
             "0s",
             "How long changes of Endpoints are collected before they are mirrored.",
         ),
-        waits(
+        absent(
             "mirroring-max-endpoints-per-subset",
             Int32,
             "1000",

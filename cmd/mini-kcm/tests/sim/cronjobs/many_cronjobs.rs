@@ -69,7 +69,11 @@ fn require_starts_in_status(world: &World, shared: &SharedModel) {
             return Ok(());
         }
         let missing = shared.lock().unrecorded_starts(write.by);
-        if missing.is_empty() { Ok(()) } else { Err(format!("{} releases the Lease, but these starts are not in the status: {missing:?}", write.by)) }
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} releases the Lease, but these starts are not in the status: {missing:?}", write.by))
+        }
     });
 }
 

@@ -137,7 +137,8 @@ impl Model {
         let mut missing = Vec::new();
         for cron in self.crons.values().filter(|it| it.deleted_since.is_none()) {
             let last = seconds(&cron.object["status"]["lastScheduleTime"]);
-            let of_it = cron.started.iter().filter(|(time, (starter, _))| starter == by && last.is_none_or(|it| it < **time));
+            let of_it =
+                cron.started.iter().filter(|(time, (starter, _))| starter == by && last.is_none_or(|it| it < **time));
             missing.extend(of_it.map(|(time, _)| format!("{time} of {}", cron.name)));
         }
         missing
@@ -234,7 +235,7 @@ impl Model {
         let cron = self.crons.get(uid).ok_or("creates a Job of a CronJob that never existed")?;
         // A second start is allowed when the first process crashed before its status write, and the Job was removed by
         // a user or by its TTL. In this case the first start cannot be known.
-        let is_lost = |(starter, job):  &(String, String)| {
+        let is_lost = |(starter, job): &(String, String)| {
             let removed = self.jobs.get(job).is_some_and(|it| it.removed_by_other);
             starter != by && removed && seconds(&cron.object["status"]["lastScheduleTime"]).is_none_or(|it| it < time)
         };
@@ -298,7 +299,11 @@ impl Model {
         let seen = |it: &&Job| it.cron.as_ref() == Some(cron) && it.removed_at.is_none_or(|it| it + LAG > now);
         let alike = self.jobs.values().filter(seen).filter(|it| it.finished().is_some_and(|it| it.0 == how)).count();
         let fewest = it.possible_specs(now).map(|it| limit(it, how)).min().unwrap_or(usize::MAX);
-        if alike > fewest { Ok(()) } else { Err(format!("deletes one of {alike} Jobs with condition {how}, but the history limit is {fewest}")) }
+        if alike > fewest {
+            Ok(())
+        } else {
+            Err(format!("deletes one of {alike} Jobs with condition {how}, but the history limit is {fewest}"))
+        }
     }
 }
 

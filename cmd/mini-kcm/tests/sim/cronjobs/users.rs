@@ -117,7 +117,13 @@ pub(super) async fn change_randomly(world: World, mut rng: Rng) {
                 let minute = world.clock().wall().as_second() / 60 + 1;
                 create_job(&world, &format!("{name}-{minute}"), None, Some(0), &mut rng);
             }
-            7 => create_job(&world, &format!("once-{}", rng.u8(..3)), None, Some(TIMES_TO_LIVE[rng.usize(..4)]), &mut rng),
+            7 => create_job(
+                &world,
+                &format!("once-{}", rng.u8(..3)),
+                None,
+                Some(TIMES_TO_LIVE[rng.usize(..4)]),
+                &mut rng,
+            ),
             8 => cluster.compact(),
             // A past minute of this hour, so that the next run is an hour later.
             9 | 10 => {

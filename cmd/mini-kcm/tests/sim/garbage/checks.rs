@@ -8,8 +8,8 @@ use test_cluster::Change;
 use testing::sim::Write;
 
 use super::{
-    model::{Model, FOREGROUND, ORPHAN, Object, Owner, Ref, OwnerState},
     kinds,
+    model::{FOREGROUND, Model, ORPHAN, Object, Owner, OwnerState, Ref},
     shown_objects::HiddenGroups,
 };
 
@@ -60,7 +60,9 @@ fn check_collector_write(model: &mut Model, write: &Write, now: Instant) -> Chec
     }
     let Some(before) = write.before() else { return Err("creates an object".to_owned()) };
     let uid = before["metadata"]["uid"].as_str().unwrap_or_default();
-    let Some(known) = model.objects.get(uid).cloned() else { return Err("writes an object of an unknown type".to_owned()) };
+    let Some(known) = model.objects.get(uid).cloned() else {
+        return Err("writes an object of an unknown type".to_owned());
+    };
     let after = write.after();
     let shown = after.as_ref().unwrap_or(&before);
     let mut next = Object::read(Some(&known), shown, after.is_none(), write.version(), now);
@@ -70,7 +72,8 @@ fn check_collector_write(model: &mut Model, write: &Write, now: Instant) -> Chec
     }
     let checked = CollectorWrite { model, by: write.by, before: &known, after: &next, now };
     let deletes = !known.deleting && (next.gone || next.deleting);
-    let held = if deletes { checked.check_deletion() } else { checked.check_change(&before, after.as_ref(), write.change()) };
+    let held =
+        if deletes { checked.check_deletion() } else { checked.check_change(&before, after.as_ref(), write.change()) };
     if deletes {
         model.deleted_by_process.insert(known.uid.clone());
         model.deletions.entry(write.by.to_owned()).or_default().push(now);
@@ -125,8 +128,9 @@ impl CollectorWrite<'_> {
             return Err("deletes an object without owners".to_owned());
         }
         // A dependent with other owners may be deleted with those.
-        let left_by =
-            |it: &Ref| model.orphaned.get(&it.uid).is_some_and(|process| process == by) && model.referenced(before, it).is_some();
+        let left_by = |it: &Ref| {
+            model.orphaned.get(&it.uid).is_some_and(|process| process == by) && model.referenced(before, it).is_some()
+        };
         if before.refs.iter().all(left_by) {
             let names: Vec<&str> = before.refs.iter().map(|it| &*it.name).collect();
             return Err(format!("deletes an object that was orphaned by {}", names.join(" and ")));
@@ -137,7 +141,10 @@ impl CollectorWrite<'_> {
                     return Err(format!("deletes an object with the living owner {owner}"));
                 }
                 Owner::Unprovable => {
-                    return Err(format!("deletes an object with an owner of kind {} that no process can read", it.kind));
+                    return Err(format!(
+                        "deletes an object with an owner of kind {} that no process can read",
+                        it.kind
+                    ));
                 }
                 Owner::Exists(_) | Owner::Absent => {}
             }
@@ -216,10 +223,14 @@ impl CollectorWrite<'_> {
             // long ago.
             let orphans = model.objects.get(&it.uid).is_some_and(|it| it.is_or_ever_was(OwnerState::Orphaning));
             match model.owner(before, it) {
-                _ if orphans || model.orphaned.contains_key(&it.uid) || model.orphaned_then_deleted.contains(&it.uid) => {}
+                _ if orphans
+                    || model.orphaned.contains_key(&it.uid)
+                    || model.orphaned_then_deleted.contains(&it.uid) => {}
                 Owner::Exists(owner) if owner.is_or_was_recently(OwnerState::Waiting, *now) => needs_owner = true,
                 Owner::Exists(owner) => return Err(format!("removes the reference to the living owner {owner}")),
-                Owner::Unprovable => return Err(format!("removes a reference to an owner of kind {} that no process can read", it.kind)),
+                Owner::Unprovable => {
+                    return Err(format!("removes a reference to an owner of kind {} that no process can read", it.kind));
+                }
                 Owner::Absent => needs_owner = true,
             }
         }
@@ -269,7 +280,9 @@ impl CollectorWrite<'_> {
     /// began, because a watch from before the term may have failed silently.
     fn check_observed(&self, how: impl Fn(&Ref) -> bool) -> Checked {
         let Self { model, by, before, now, .. } = self;
-        let (Some((term, version)), Some(began)) = (model.terms.get(*by), model.shown.started_at(by)) else { return Ok(()) };
+        let (Some((term, version)), Some(began)) = (model.terms.get(*by), model.shown.started_at(by)) else {
+            return Ok(());
+        };
         if *term + TERM_START <= *now || !model.shown.is_discovery_complete_since(began) {
             return Ok(());
         }
@@ -286,7 +299,9 @@ impl CollectorWrite<'_> {
             old(model.served_since(it)) && it.refs.iter().filter(referenced).any(is_unseen)
         });
         match unseen {
-            Some(it) => Err(format!("removes a finalizer {:?} after the term began, but {it} was not observed", *now - *term)),
+            Some(it) => {
+                Err(format!("removes a finalizer {:?} after the term began, but {it} was not observed", *now - *term))
+            }
             None => Ok(()),
         }
     }

@@ -316,7 +316,10 @@ impl Model {
                         format!("{it} as {} {:?} {:?}", at.api_version, it.state(), it.finalizers)
                     };
                     let by: Vec<String> = self.blocking_dependents(&it.uid).map(by).collect();
-                    return text_of(&format!("still waits, but nothing blocks it ({:?}; referenced by {by:?})", it.finalizers));
+                    return text_of(&format!(
+                        "still waits, but nothing blocks it ({:?}; referenced by {by:?})",
+                        it.finalizers
+                    ));
                 }
                 _ => {}
             }

@@ -66,7 +66,9 @@ async fn run_expired_job(world: World) -> Result<(), String> {
         ]),
     );
     let works = || world.cluster().list(PODS, HOME).len() == 2;
-    world.eventually(TIME_LIMIT, "its two pods exist or existed", || works() || went.load(Ordering::Relaxed) > 0).await?;
+    world
+        .eventually(TIME_LIMIT, "its two pods exist or existed", || works() || went.load(Ordering::Relaxed) > 0)
+        .await?;
     let gone = || world.cluster().list(JOBS, HOME).is_empty() && world.cluster().list(PODS, HOME).is_empty();
     world.eventually(TIME_LIMIT, "the Job is gone, and its pods before it", gone).await?;
     if went.load(Ordering::Relaxed) == 1 { Ok(()) } else { Err("no Job was deleted".to_owned()) }

@@ -9,8 +9,8 @@ use testing::sim::World;
 
 use super::{
     SharedModel,
-    kinds::{CUSTOM_GROUPS, TYPES},
     checks::AGENT,
+    kinds::{CUSTOM_GROUPS, TYPES},
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -101,7 +101,15 @@ impl ShownObjects {
     }
 
     /// True when a process must have observed an object of this group in the state of this version.
-    pub(super) fn has_observed(&self, by: &str, group: &str, uid: &str, since: u64, now: Instant, hidden: HiddenGroups) -> bool {
+    pub(super) fn has_observed(
+        &self,
+        by: &str,
+        group: &str,
+        uid: &str,
+        since: u64,
+        now: Instant,
+        hidden: HiddenGroups,
+    ) -> bool {
         let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
         let first = versions.and_then(|it| it.iter().find(|it| it.1 >= since));
         (hidden == HiddenGroups::Counted || !self.hidden.contains(group)) && first.is_some_and(|it| it.0 + KNOWN <= now)

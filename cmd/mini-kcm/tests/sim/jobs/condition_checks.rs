@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::model::{Model, Job, count, indexes};
+use super::model::{Job, Model, count, indexes};
 
 type Checked = Result<(), String>;
 
@@ -49,7 +49,9 @@ fn check_backoff_limit(model: &Model, job: &Job) -> Checked {
     let own = model.pods.values().filter(|it| it.jobs_ever.contains(&job.uid));
     let failures = count(own.filter(|it| it.may_have_failed()).count());
     if failures <= limit {
-        return Err(format!("fails by its back-off limit: {failures} of its pods have failed, but the limit is {limit}"));
+        return Err(format!(
+            "fails by its back-off limit: {failures} of its pods have failed, but the limit is {limit}"
+        ));
     }
     Ok(())
 }

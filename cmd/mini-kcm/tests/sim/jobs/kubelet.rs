@@ -42,7 +42,9 @@ pub(super) async fn nodes(world: World, mut events: UnboundedReceiver<PodEvent>,
         let on_node = |namespace, name, uid| NodePod { world: world.clone(), namespace, name, uid };
         match event {
             PodEvent::Created { namespace, name, uid } => world.spawn("pod", on_node(namespace, name, uid).run(rng)),
-            PodEvent::Deleted { namespace, name, uid } => world.spawn("pod's end", on_node(namespace, name, uid).terminate(rng)),
+            PodEvent::Deleted { namespace, name, uid } => {
+                world.spawn("pod's end", on_node(namespace, name, uid).terminate(rng))
+            }
         }
     }
 }

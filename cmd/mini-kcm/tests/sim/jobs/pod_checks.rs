@@ -8,7 +8,7 @@ use test_cluster::Change;
 use testing::sim::Write;
 
 use super::{
-    model::{Model, Job, LAG, Phase, Pod, controller, count, has_condition, indexes},
+    model::{Job, LAG, Model, Phase, Pod, controller, count, has_condition, indexes},
     status_checks,
 };
 
@@ -95,7 +95,10 @@ fn check_created_pod(model: &Model, pod: &Pod, object: &Value, now: Instant) -> 
     let working = |it: &&Pod| it.is_active() || (job.may_replace_only_ended() && it.is_running());
     let active = count(model.pods_of(uid).filter(working).count()) + 1;
     if active > parallelism {
-        return Err(format!("more active than parallelism: {active} pods of {}, whose parallelism is {parallelism}", job.name));
+        return Err(format!(
+            "more active than parallelism: {active} pods of {}, whose parallelism is {parallelism}",
+            job.name
+        ));
     }
     if job.is_indexed() {
         check_index(model, job, pod, completions, working)?;
@@ -162,7 +165,8 @@ fn check_failure_count(model: &Model, job: &Job, pod: &Pod) -> Checked {
     }
     let of = |it: &&Pod| it.jobs_ever.contains(&job.uid) && it.index == pod.index;
     // The count is stored on pods alone. It is lost with a pod that was removed or released without being counted.
-    if model.pods.values().filter(of).any(|it| it.uncountable || (it.changed_by_user && !it.is_controlled_by(&job.uid))) {
+    if model.pods.values().filter(of).any(|it| it.uncountable || (it.changed_by_user && !it.is_controlled_by(&job.uid)))
+    {
         return Ok(());
     }
     let counts = |it: &&Pod| it.phase == Phase::Failed && it.released && !it.ignored && !it.changed_by_user;
@@ -190,7 +194,10 @@ fn check_creation_limit(model: &Model, job: &Job, pod: &Pod, parallelism: i64) -
     });
     let out = count(out.count()) + 1;
     if out > parallelism.saturating_mul(2) {
-        return Err(format!("creation limit: {out} active pods were created for {}, whose parallelism is {parallelism}", job.name));
+        return Err(format!(
+            "creation limit: {out} active pods were created for {}, whose parallelism is {parallelism}",
+            job.name
+        ));
     }
     Ok(())
 }
@@ -221,8 +228,11 @@ fn check_release(model: &mut Model, before: &Pod, after: &Pod, now: Instant) -> 
         return Ok(());
     }
     if after.job != before.job {
-        let same =
-            if before.changed_by_user { Ok(()) } else { Err(format!("releases a pod of {} that matches its selector", job.name)) };
+        let same = if before.changed_by_user {
+            Ok(())
+        } else {
+            Err(format!("releases a pod of {} that matches its selector", job.name))
+        };
         return same;
     }
     if job.counted.contains_key(&before.uid) {
@@ -248,7 +258,8 @@ fn check_release(model: &mut Model, before: &Pod, after: &Pod, now: Instant) -> 
 
 /// Checks an adoption by a manager.
 fn check_adoption(model: &Model, before: &Pod, after: &Pod, now: Instant) -> Checked {
-    let job = after.job.as_deref().and_then(|it| model.jobs.get(it)).ok_or("adopts a pod for a Job that never existed")?;
+    let job =
+        after.job.as_deref().and_then(|it| model.jobs.get(it)).ok_or("adopts a pod for a Job that never existed")?;
     if job.deleted_since.is_some_and(|it| it + ADOPTS_WITHIN < now) {
         return Err(format!("adopts a pod for {}, which is deleted", job.name));
     }

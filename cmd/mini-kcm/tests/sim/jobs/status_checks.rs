@@ -5,8 +5,8 @@ use serde_json::Value;
 use testing::sim::Write;
 
 use super::{
-    model::{Model, Job, Phase, count, has_condition, indexes, is_finished, uncounted},
     condition_checks,
+    model::{Job, Model, Phase, count, has_condition, indexes, is_finished, uncounted},
     pod_checks::by_manager,
 };
 
@@ -185,5 +185,9 @@ fn check_finished(model: &Model, job: &Job, after: &Value, by: &str) -> Checked 
     // An announced success stays valid, also when completions were increased later.
     let enough = job.is_elastic() || succeeded >= job.completions().unwrap_or(1);
     let reached = complete.is_none_or(|it| it["reason"] != "CompletionsReached" || enough);
-    if reached { Ok(()) } else { Err(format!("complete with {succeeded} succeeded pods, but completions are {:?}", job.completions())) }
+    if reached {
+        Ok(())
+    } else {
+        Err(format!("complete with {succeeded} succeeded pods, but completions are {:?}", job.completions()))
+    }
 }

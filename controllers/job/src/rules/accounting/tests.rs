@@ -286,7 +286,9 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     assert!(!step.write, "the last write says it all");
     let LastStep { status, finished } = settled(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
-    assert!(status.is_condition_true("Failed") && status.is_condition_true("FailureTarget") && status.completion.is_none());
+    assert!(
+        status.is_condition_true("Failed") && status.is_condition_true("FailureTarget") && status.completion.is_none()
+    );
     assert_eq!((&*finished.reason, &*finished.message, finished.succeeded), ("BackoffLimitExceeded", "m", false));
 }
 

@@ -7,8 +7,8 @@ use serde::{
 use crate::{
     Atom, Uid, Version,
     json::next_or_default,
-    unknown_fields::{WithUnknownFields, UnknownFields, impl_deserialize},
     time::{Seconds, rfc3339},
+    unknown_fields::{UnknownFields, WithUnknownFields, impl_deserialize},
 };
 
 /// `status` of a CronJob. When it is written, it contains everything that was read, also unknown fields.

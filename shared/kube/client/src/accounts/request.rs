@@ -73,7 +73,8 @@ fn parse_token(response: &[u8], now: Timestamp) -> Result<Issued, NoToken> {
         .and_then(|it| HeaderValue::try_from(format!("Bearer {it}")).ok())
         .ok_or(NoToken::Response("token"))?;
     token.set_sensitive(true);
-    let expires: Timestamp = status.expiration_timestamp.parse().map_err(|_| NoToken::Response("expirationTimestamp"))?;
+    let expires: Timestamp =
+        status.expiration_timestamp.parse().map_err(|_| NoToken::Response("expirationTimestamp"))?;
     // Both are times of the server's clock, so the difference to our clock does not matter.
     let begins = metadata.creation_timestamp.parse().unwrap_or(now);
     let life = Duration::try_from(expires.duration_since(begins)).unwrap_or_default();
@@ -129,9 +130,11 @@ mod tests {
         let of = |created: &str, expires: &str| {
             let created =
                 if created.is_empty() { String::new() } else { format!(r#""creationTimestamp":"{created}""#) };
-            parse(&format!(r#"{{"metadata":{{{created}}},"status":{{"token":"t","expirationTimestamp":"{expires}"}}}}"#))
-                .unwrap()
-                .1
+            parse(&format!(
+                r#"{{"metadata":{{{created}}},"status":{{"token":"t","expirationTimestamp":"{expires}"}}}}"#
+            ))
+            .unwrap()
+            .1
         };
         assert_eq!(of("2031-05-05T00:00:00Z", "2031-05-05T01:00:00Z"), 3_600, "our clock is years behind");
         assert_eq!(of("", "2026-01-01T00:30:00Z"), 1_800, "an older server returns only the end");

@@ -9,7 +9,7 @@ use crate::{
     Api,
     discovery::{
         Discovery,
-        parse::{self, CORE, ListedGroup, GroupVersion, NAMED, Root, ListedVersion},
+        parse::{self, CORE, GroupVersion, ListedGroup, ListedVersion, NAMED, Root},
     },
 };
 

@@ -31,8 +31,10 @@ mod tests {
 
     #[test]
     fn both_forms_of_a_time_are_read() {
-        let want =
-            Validity { begins: "1999-01-02T00:00:00Z".parse().unwrap(), expires: "2077-03-04T00:00:00Z".parse().unwrap() };
+        let want = Validity {
+            begins: "1999-01-02T00:00:00Z".parse().unwrap(),
+            expires: "2077-03-04T00:00:00Z".parse().unwrap(),
+        };
         assert_eq!(Validity::of(&certificate(1999, 2077)), Some(want));
     }
 

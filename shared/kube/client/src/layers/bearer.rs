@@ -60,7 +60,8 @@ pub(crate) fn bearer(tokens: Arc<dyn TokenSource>) -> Authorize {
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
             let (tokens, inner): (_, Transport) = (tokens.clone(), inner.clone());
             async move {
-                let RequestCredential { value, serial } = token_or_stop(&*tokens, request.extensions().get::<StopToken>()).await?;
+                let RequestCredential { value, serial } =
+                    token_or_stop(&*tokens, request.extensions().get::<StopToken>()).await?;
                 if let Some(value) = value {
                     request.headers_mut().insert(header::AUTHORIZATION, value);
                 }

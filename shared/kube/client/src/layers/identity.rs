@@ -200,7 +200,9 @@ mod tests {
     /// The Authorization header that a request gets.
     async fn authorization_header(user: Value) -> Result<Option<String>, String> {
         let user: AuthInfo = serde_json::from_value(user).unwrap();
-        let Some(authorize) = own_identity(&user, &Clock::system()).map_err(|err| err.to_string())? else { return Ok(None) };
+        let Some(authorize) = own_identity(&user, &Clock::system()).map_err(|err| err.to_string())? else {
+            return Ok(None);
+        };
         let received = Arc::<Mutex<Option<HeaderValue>>>::default();
         let recorded = received.clone();
         let server: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
@@ -244,7 +246,11 @@ mod tests {
         std::fs::write(empty.path(), " \n").unwrap();
         let nowhere = Path::new("/nowhere");
         for (path, want) in [(file.path(), "Bearer fresh"), (empty.path(), "Bearer old"), (nowhere, "Bearer old")] {
-            assert_eq!(authorization_header(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())), "{path:?}");
+            assert_eq!(
+                authorization_header(json!({ "token": "old", "tokenFile": path })).await,
+                Ok(Some(want.to_owned())),
+                "{path:?}"
+            );
         }
         let refused = authorization_header(json!({ "tokenFile": empty.path() })).await.unwrap_err();
         assert!(refused.contains("empty"), "{refused}");

@@ -29,7 +29,7 @@ use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_clien
 pub(crate) use self::{
     bearer::{RequestCredential, TokenSource, bearer},
     create_timeouts::CreateTimeouts,
-    deadline::{DEADLINE, Deadline, TimeLimit, WATCH_OPEN_TIMEOUT, ResponseTimeout},
+    deadline::{DEADLINE, Deadline, ResponseTimeout, TimeLimit, WATCH_OPEN_TIMEOUT},
     fence::{Create, Fence},
     identity::{Authorize, authorize, user_agent},
     rate_limiter::{NoRateLimit, RateLimiter},
@@ -86,7 +86,17 @@ impl Layers {
             Some(authorize) => authorize(fenced),
             None => fenced,
         };
-        Self(Arc::new(Inner { clock, stop, metrics, warnings, rate_limiter, user_agent, retries, time_limit, authorized }))
+        Self(Arc::new(Inner {
+            clock,
+            stop,
+            metrics,
+            warnings,
+            rate_limiter,
+            user_agent,
+            retries,
+            time_limit,
+            authorized,
+        }))
     }
 
     pub(crate) fn into_stack(self) -> Stack {

@@ -288,7 +288,11 @@ async fn time_limit_for_opening_a_watch_begins_with_its_token() {
     watcher.watch("/watch", "*/*").await.unwrap();
     let began = bench.clock.now();
     let token = watcher.token("/watch").await.unwrap();
-    assert_eq!(((bench.clock.now() - began).as_secs(), bench.requests().len()), (100, 1), "nothing is sent while it waits");
+    assert_eq!(
+        ((bench.clock.now() - began).as_secs(), bench.requests().len()),
+        (100, 1),
+        "nothing is sent while it waits"
+    );
     assert!(token.watch("/watch", "*/*", Some(10 * SECOND)).await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 110);
     assert_eq!(bench.requests().len(), 2);
@@ -304,7 +308,11 @@ async fn write_answered_with_503_has_an_unknown_outcome() {
     type Write<'a> = futures::future::BoxFuture<'a, Result<(), ApiError>>;
     let writes: [(&str, usize, Write<'_>); 3] = [
         ("a create is not retried", 1, Box::pin(create(&api))),
-        ("a patch is retried ten times", 11, Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) })),
+        (
+            "a patch is retried ten times",
+            11,
+            Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) }),
+        ),
         ("an eviction is not retried", 1, Box::pin(async { api.evict("ns", "a", &DeleteOptions::default()).await })),
     ];
     for (name, requests, write) in writes {
@@ -341,7 +349,10 @@ async fn body_that_never_ends_is_an_error_at_the_deadline() {
     assert!(bench.controller().read("/list", "*/*").await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 70);
     let mut watch = bench.watcher().watch("/watch", "*/*").await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(600), watch.next_batch(1)).await.is_err(), "an open watch has no deadline");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(600), watch.next_batch(1)).await.is_err(),
+        "an open watch has no deadline"
+    );
     let began = bench.clock.now();
     assert!(bench.watcher().watch("/refused", "*/*").await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 70, "a refused watch has a deadline");

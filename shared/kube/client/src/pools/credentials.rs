@@ -53,7 +53,8 @@ impl Credentials {
         let files = files(&config);
         let contents = read(&files);
         let built = if tls { Some(build(&config)?) } else { None };
-        let state = Mutex::new(State { generation: 0, config: built, last_check: clock.now(), contents, certificate: 0 });
+        let state =
+            Mutex::new(State { generation: 0, config: built, last_check: clock.now(), contents, certificate: 0 });
         let plugin = plugin.filter(|_| tls);
         Ok(Self { config, tls, files, plugin, clock, state })
     }
@@ -82,7 +83,8 @@ impl Credentials {
             return Ok((self.state.lock().config.clone(), generation));
         };
         loop {
-            let credential = plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
+            let credential =
+                plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
             let generation = self.generation();
             let state = self.state.lock();
             // The plugin may have returned another certificate in the meantime.

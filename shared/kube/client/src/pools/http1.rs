@@ -4,7 +4,7 @@ use tasks::Spawner;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    body::{Outgoing, ConnectionSlot, RetireHandle},
+    body::{ConnectionSlot, Outgoing, RetireHandle},
     connect::BoxIo,
     pool::Pool,
 };

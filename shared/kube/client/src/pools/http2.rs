@@ -11,7 +11,7 @@ use tasks::Spawner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    body::{Outgoing, ConnectionSlot, RetireHandle},
+    body::{ConnectionSlot, Outgoing, RetireHandle},
     connect::BoxIo,
 };
 use crate::BoxError;

@@ -31,7 +31,7 @@ use self::{
     connect::{Connector, Resolver, system_resolver},
     credentials::Credentials,
     guard::Guard,
-    pool::{PoolPolicy, Pool},
+    pool::{Pool, PoolPolicy},
     target::Target,
 };
 use crate::{

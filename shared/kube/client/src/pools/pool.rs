@@ -167,7 +167,11 @@ impl Pool {
         }
     }
 
-    async fn send_on_http1(&self, mut slot: Http1Slot, request: Request<Body>) -> Result<Response<Incoming>, SendFailure> {
+    async fn send_on_http1(
+        &self,
+        mut slot: Http1Slot,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, SendFailure> {
         let mut guard = self.deadline_guard(&request, &slot.connection.retire);
         let safe = is_safe(request.method());
         let (mut request, _) = outgoing(request);
@@ -266,7 +270,9 @@ impl Pool {
             }
         }
         match self.connect().await? {
-            OpenedConnection::Http1(connection) => Ok(Some(Http1Slot { connection, pool: self.clone(), _permit: permit })),
+            OpenedConnection::Http1(connection) => {
+                Ok(Some(Http1Slot { connection, pool: self.clone(), _permit: permit }))
+            }
             OpenedConnection::Http2(connection) => {
                 self.0.state.lock().add(connection);
                 Ok(None)
@@ -311,7 +317,9 @@ impl Pool {
         let (io, protocol) = connector.connect(dialed_together(addresses), tls).await?;
         tracing::debug!(target: "v2", pool = policy.name, ?protocol, "Connected to the API server");
         Ok(match protocol {
-            Protocol::Http2 => OpenedConnection::Http2(Http2Connection::open(io, spawner, generation, policy.streams).await?),
+            Protocol::Http2 => {
+                OpenedConnection::Http2(Http2Connection::open(io, spawner, generation, policy.streams).await?)
+            }
             Protocol::Http1 => OpenedConnection::Http1(Http1Connection::open(io, spawner, generation).await?),
         })
     }

@@ -59,7 +59,10 @@ async fn acceptance_machinery_003_a_refused_stream_is_listed_in_pages() {
     let items = [object("a", 3, "red")];
     page.respond(200, &json!({ "metadata": { "resourceVersion": "9", "continue": "more" }, "items": items }));
     let page = world.server.next().await;
-    assert_eq!((page.parameter("limit"), page.parameter("resourceVersion"), page.parameter("continue")), ("500", "", "more"));
+    assert_eq!(
+        (page.parameter("limit"), page.parameter("resourceVersion"), page.parameter("continue")),
+        ("500", "", "more")
+    );
     assert!(!informer.watched().has_synced(), "one page is not the whole list");
     page.list(9, &[object("b", 4, "red")]);
     informer.watched().wait_for_sync().await;
@@ -118,7 +121,10 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     stream.send_event(&set_end(30));
     let recorded = log.next(4).await;
     assert_eq!(recorded[0], "Relist gone@1 ->  stale");
-    assert_eq!(recorded[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
+    assert_eq!(
+        recorded[1..],
+        ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]
+    );
     assert!(Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
 
     // The same once more without a change: no handler is called. This time the server refuses the version itself.

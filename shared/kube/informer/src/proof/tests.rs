@@ -65,7 +65,10 @@ async fn older_version_is_proved_by_reopening_the_own_watch() {
     tokio::time::sleep(Duration::from_millis(1_800)).await;
     drop(proof);
     let (call, _stream) = world.server.watch().await;
-    assert!(!call.is_set() && call.parameter("timeoutSeconds") != "3", "then the watch continues with its usual timeout");
+    assert!(
+        !call.is_set() && call.parameter("timeoutSeconds") != "3",
+        "then the watch continues with its usual timeout"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,7 +65,9 @@ fn with(holder: &str, transitions: i64, version: u64, annotations: &serde_json::
 fn describe(action: &ElectionAction) -> String {
     match action {
         ElectionAction::Send(LeaseRequest::Get) => "get".to_owned(),
-        ElectionAction::Send(LeaseRequest::Create(it)) => format!("create {} t{}", it.record.holder(), it.record.transitions()),
+        ElectionAction::Send(LeaseRequest::Create(it)) => {
+            format!("create {} t{}", it.record.holder(), it.record.transitions())
+        }
         ElectionAction::Send(LeaseRequest::Update(it)) => {
             format!("update {} t{} @{}", it.record.holder(), it.record.transitions(), it.version)
         }
@@ -365,7 +367,10 @@ fn released_lease_is_acquired_as_soon_as_it_is_observed() {
                 (1.03, Read(held_by_ours("b", 5, 3)), &[]),
             ],
         ),
-        ("known by polling only", vec![(4.5, Tick, &["get"]), (4.6, Read(released_by_ours(4, 2)), &["update us t5 @2"])]),
+        (
+            "known by polling only",
+            vec![(4.5, Tick, &["get"]), (4.6, Read(released_by_ours(4, 2)), &["update us t5 @2"])],
+        ),
     ];
     for (name, rows) in cases {
         check(name, before(rows));

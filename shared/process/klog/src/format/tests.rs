@@ -2,27 +2,27 @@ use std::time::Duration;
 
 use super::*;
 
-const PLACE: Place<'_> =
-    Place { severity: Level::INFO, verbosity: 0, file: "controllers/job/src/sync.rs", line: 37, bare: false };
+const ORIGIN: LineOrigin<'_> =
+    LineOrigin { severity: Level::INFO, verbosity: 0, file: "controllers/job/src/sync.rs", line: 37, bare: false };
 
 /// A line in the time zone UTC+2.
-fn line(format: Format, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) -> String {
+fn line(format: Format, origin: LineOrigin<'_>, context: &[FieldPair], message: &str, pairs: &[FieldPair]) -> String {
     let epoch: Timestamp = "2026-11-21T21:14:05.123456789Z".parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         let formatter = Formatter::fixed(format, Clock::virtual_from(epoch), zone);
         let mut text = String::new();
-        formatter.write(&mut text, place, context, message, pairs);
+        formatter.write(&mut text, origin, context, message, pairs);
         text
     })
 }
 
-fn text(name: &'static str, value: &str) -> Pair {
+fn text(name: &'static str, value: &str) -> FieldPair {
     (name, Value::Text(value.to_owned()))
 }
 
-fn plain(name: &'static str, value: &str) -> Pair {
+fn plain(name: &'static str, value: &str) -> FieldPair {
     (name, Value::Plain(value.to_owned()))
 }
 
@@ -35,13 +35,13 @@ fn the_header_is_klogs_in_local_time() {
         (Level::INFO, "???", "I1121 23:14:05.123456    1234 ???:37] \"m\"\n"),
         (Level::TRACE, "a/b.rs", "I1121 23:14:05.123456    1234 b.rs:37] \"m\"\n"),
     ] {
-        assert_eq!(line(Format::Text, Place { severity, file, ..PLACE }, &[], "m", &[]), want);
+        assert_eq!(line(Format::Text, LineOrigin { severity, file, ..ORIGIN }, &[], "m", &[]), want);
     }
 }
 
 /// The rows with one value each are taken from klog's own tests of its quoting.
 #[test]
-fn values_are_quoted_as_klog_quotes_them() {
+fn values_are_quoted_like_klog() {
     for (pair, want) in [
         (text("pod", "default/nginx"), " pod=\"default/nginx\""),
         (text("status", ""), " status=\"\""),
@@ -55,7 +55,7 @@ fn values_are_quoted_as_klog_quotes_them() {
         (text("multiLine", "first line\nsecond line"), " multiLine=<\n\tfirst line\n\tsecond line\n >"),
         (text("multiLine", "\n\n"), " multiLine=<\n\t\n\t\n >"),
     ] {
-        let whole = line(Format::Text, PLACE, &[], "Pod status updated", std::slice::from_ref(&pair));
+        let whole = line(Format::Text, ORIGIN, &[], "Pod status updated", std::slice::from_ref(&pair));
         let head = "I1121 23:14:05.123456    1234 sync.rs:37] \"Pod status updated\"";
         assert_eq!(whole.strip_prefix(head), Some(format!("{want}\n").as_str()), "{pair:?}");
     }
@@ -63,9 +63,9 @@ fn values_are_quoted_as_klog_quotes_them() {
 
 #[test]
 fn a_message_is_one_quoted_line_and_that_of_a_flag_is_not_quoted() {
-    let two = line(Format::Text, PLACE, &[], "one\ntwo", &[]);
+    let two = line(Format::Text, ORIGIN, &[], "one\ntwo", &[]);
     assert!(two.ends_with("] \"one\\ntwo\"\n"), "{two}");
-    let flag = line(Format::Text, Place { bare: true, ..PLACE }, &[], "FLAG: --v=\"4\"", &[]);
+    let flag = line(Format::Text, LineOrigin { bare: true, ..ORIGIN }, &[], "FLAG: --v=\"4\"", &[]);
     assert!(flag.ends_with("] FLAG: --v=\"4\"\n"), "{flag}");
 }
 
@@ -73,7 +73,7 @@ fn a_message_is_one_quoted_line_and_that_of_a_flag_is_not_quoted() {
 fn the_error_comes_first_and_each_name_once() {
     let context = [text("controller", "job-controller"), text("key", "ns/old")];
     let pairs = [text("controller", "job-controller"), plain("n", "1"), text("key", "ns/new"), text("err", "gone")];
-    let whole = line(Format::Text, PLACE, &context, "m", &pairs);
+    let whole = line(Format::Text, ORIGIN, &context, "m", &pairs);
     assert!(whole.ends_with("] \"m\" err=\"gone\" controller=\"job-controller\" n=1 key=\"ns/new\"\n"), "{whole}");
 }
 
@@ -86,9 +86,9 @@ fn acceptance_shell_050_a_json_line_is_one_object_in_upstreams_order() {
     let pairs = [text("err", "two\nlines \"q\" \u{1}"), plain("n", "1.5"), text("key", "ns/new")];
     let ts = "\"ts\":1795295645123.4568,\"caller\":\"job/sync.rs:37\",\"msg\":\"m\",\"controller\":\"job-controller\"";
     let tail = "\"n\":1.5,\"key\":\"ns/new\",\"err\":\"two\\nlines \\\"q\\\" \\u0001\"}\n";
-    let info = line(Format::Json, PLACE, &context, "m", &pairs);
+    let info = line(Format::Json, ORIGIN, &context, "m", &pairs);
     assert_eq!(info, format!("{{{ts},\"v\":0,{tail}"));
-    let error = line(Format::Json, Place { severity: Level::ERROR, ..PLACE }, &context, "m", &pairs);
+    let error = line(Format::Json, LineOrigin { severity: Level::ERROR, ..ORIGIN }, &context, "m", &pairs);
     assert_eq!(error, format!("{{{ts},{tail}"));
     let read: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!(read["err"], "two\nlines \"q\" \u{1}");

@@ -28,10 +28,10 @@ impl io::Write for Reader {
     }
 }
 
-fn stream(hold: usize, every: Duration) -> (Stream, Sender<()>, Receiver<String>) {
+fn stream(buffer_limit: usize, buffer_time: Duration) -> (Stream, Sender<()>, Receiver<String>) {
     let ((permit, permits), (taken, reads)) = (channel(), channel());
     let formatter = Formatter::new(Format::Json, Clock::system());
-    let stream = Stream::start("test", Reader { permits, taken }, hold, every, formatter).unwrap();
+    let stream = Stream::start("test", Reader { permits, taken }, buffer_limit, buffer_time, formatter).unwrap();
     (stream, permit, reads)
 }
 
@@ -61,9 +61,9 @@ fn a_blocked_reader_blocks_no_writer_and_gets_the_number_of_dropped_lines() {
         pushed,
         "every line is either written or counted as dropped"
     );
-    let told = all.lines().filter(|it| it.contains("Log lines were dropped"));
-    let told: Vec<serde_json::Value> = told.map(|it| serde_json::from_str(it).unwrap()).collect();
-    assert_eq!(told.iter().map(|it| it["lines"].as_u64().unwrap()).sum::<u64>(), dropped);
+    let reports = all.lines().filter(|it| it.contains("Log lines were dropped"));
+    let reports: Vec<serde_json::Value> = reports.map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(reports.iter().map(|it| it["lines"].as_u64().unwrap()).sum::<u64>(), dropped);
     assert_eq!(stream.dropped(), dropped);
 }
 

@@ -5,7 +5,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::{certificate::X509Certificate, der_parser::oid, prelude::FromDer, x509::X509Name};
 
 use super::User;
-use crate::trust::Bundle;
+use crate::authorities::Bundle;
 
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 

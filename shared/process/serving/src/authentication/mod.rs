@@ -12,8 +12,8 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-pub(crate) use self::tokens::{PATH as TOKENS, Tokens};
-use crate::{measured::Measured, trust::Trust};
+pub(crate) use self::tokens::{PATH as TOKENS, TokenReviews};
+use crate::{auth_metrics::AuthMetrics, authorities::Authorities};
 
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -50,9 +50,9 @@ impl User {
     }
 
     /// Adds the group of authenticated clients, unless the user is anonymous.
-    fn authenticated(mut self) -> Self {
-        let known = |it: &String| it == AUTHENTICATED || it == UNAUTHENTICATED;
-        if !self.is_anonymous() && !self.groups.iter().any(known) {
+    fn with_authenticated_group(mut self) -> Self {
+        let has_group = |it: &String| it == AUTHENTICATED || it == UNAUTHENTICATED;
+        if !self.is_anonymous() && !self.groups.iter().any(has_group) {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
@@ -61,11 +61,11 @@ impl User {
 
 /// Authenticates requests.
 pub(crate) struct Authentication {
-    pub(crate) trust: watch::Receiver<Arc<Trust>>,
+    pub(crate) authorities: watch::Receiver<Arc<Authorities>>,
     /// `None` if TokenReviews are not possible. Then a client with a token is anonymous.
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<TokenReviews>,
     pub(crate) clock: Clock,
-    pub(crate) measured: Arc<Measured>,
+    pub(crate) auth_metrics: Arc<AuthMetrics>,
 }
 
 impl Authentication {
@@ -74,31 +74,31 @@ impl Authentication {
     ///
     /// # Errors
     /// If a credential is invalid and no other one is valid. The message never contains a secret.
-    pub(crate) async fn who(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
+    pub(crate) async fn authenticate(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
         let begun = self.clock.now();
-        let user = self.decide(chain, headers).await;
+        let user = self.identify(chain, headers).await;
         let took = self.clock.now() - begun;
-        self.measured.authenticated(user.as_ref().ok().map(|it| it.name.as_str()), took);
+        self.auth_metrics.record_authentication(user.as_ref().ok().map(|it| it.name.as_str()), took);
         user
     }
 
-    async fn decide(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
-        let mut wrong = Vec::new();
-        for proof in self.by_certificate(chain, headers) {
-            match proof {
-                Ok(Some(user)) => return Ok(user.authenticated()),
+    async fn identify(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
+        let mut errors = Vec::new();
+        for result in self.by_certificate(chain, headers) {
+            match result {
+                Ok(Some(user)) => return Ok(user.with_authenticated_group()),
                 Ok(None) => {}
-                Err(why) => wrong.push(why),
+                Err(why) => errors.push(why),
             }
         }
         if let Some(tokens) = &self.tokens {
             match tokens.user(headers).await {
-                Ok(Some(user)) => return Ok(user.authenticated()),
+                Ok(Some(user)) => return Ok(user.with_authenticated_group()),
                 Ok(None) => {}
-                Err(why) => wrong.push(why),
+                Err(why) => errors.push(why),
             }
         }
-        if wrong.is_empty() { Ok(User::anonymous()) } else { Err(wrong.join("; ")) }
+        if errors.is_empty() { Ok(User::anonymous()) } else { Err(errors.join("; ")) }
     }
 
     fn by_certificate(
@@ -106,20 +106,20 @@ impl Authentication {
         chain: &[CertificateDer<'_>],
         headers: &HeaderMap,
     ) -> impl Iterator<Item = Result<Option<User>, String>> {
-        let trust = self.trust.borrow().clone();
-        let shown = (!chain.is_empty()).then(|| {
+        let authorities = self.authorities.borrow().clone();
+        let candidates = (!chain.is_empty()).then(|| {
             let seconds = self.clock.wall().as_second();
             let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-            let proxy = trust.proxies.as_ref().map(|it| proxies::user(it, chain, headers, now));
-            let client = trust.clients.as_ref().map(|it| {
+            let proxy = authorities.proxies.as_ref().map(|it| proxies::user(it, chain, headers, now));
+            let client = authorities.clients.as_ref().map(|it| {
                 if let Some(end) = certificates::expiry(chain) {
-                    self.measured.certificate_expires_in((end - seconds) as f64);
+                    self.auth_metrics.observe_certificate_expiration((end - seconds) as f64);
                 }
                 certificates::user(it, chain, now)
             });
             [proxy, client]
         });
-        shown.into_iter().flatten().flatten()
+        candidates.into_iter().flatten().flatten()
     }
 }
 

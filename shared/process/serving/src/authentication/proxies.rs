@@ -5,7 +5,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use super::{User, certificates::common_name};
-use crate::trust::{Proxies, ProxyHeaders};
+use crate::authorities::{Proxies, ProxyHeaders};
 
 /// The user in the headers of a front proxy; `None` if there is none.
 ///
@@ -28,10 +28,10 @@ pub(super) fn user(
             return Err(format!("front proxy: common name {name:?} is not in the allowed list"));
         }
     }
-    Ok(named(names, headers))
+    Ok(user_from_headers(names, headers))
 }
 
-fn named(names: &ProxyHeaders, headers: &HeaderMap) -> Option<User> {
+fn user_from_headers(names: &ProxyHeaders, headers: &HeaderMap) -> Option<User> {
     let first = |names: &[String]| names.iter().flat_map(|it| values(headers, it)).next();
     let name = first(&names.username)?;
     let groups = names.group.iter().flat_map(|it| values(headers, it)).collect();
@@ -52,7 +52,7 @@ fn extra(prefixes: &[String], headers: &HeaderMap) -> BTreeMap<String, Vec<Strin
             // Header names are in lower case here.
             let Some(key) = name.as_str().strip_prefix(&prefix) else { continue };
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            extra.entry(crate::paths::decoded(key)).or_default().push(value);
+            extra.entry(crate::paths::percent_decoded(key)).or_default().push(value);
         }
     }
     extra

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    review::Reviewer,
-    testing::{Authority, answer, api},
-    trust::{Bundle, Proxies, ProxyHeaders},
+    authorities::{Bundle, Proxies, ProxyHeaders},
+    review::ReviewClient,
+    testing::{Authority, api, response},
 };
 
-struct World {
+struct Fixture {
     authentication: Authentication,
-    trust: watch::Sender<Arc<Trust>>,
+    authorities: watch::Sender<Arc<Authorities>>,
     clients: Authority,
     proxies: Authority,
     calls: Arc<AtomicU32>,
@@ -29,7 +29,7 @@ fn bundle(authority: &Authority) -> Bundle {
 }
 
 /// The token `good` belongs to Jane, `unknown` to no user, and `spoiled` gets an error from the server.
-fn world() -> World {
+fn fixture() -> Fixture {
     let (clients, proxies) = (Authority::new("clients"), Authority::new("proxies"));
     let text = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
     let headers = ProxyHeaders {
@@ -38,7 +38,7 @@ fn world() -> World {
         group: text(&["X-Remote-Group"]),
         extra_prefix: text(&["X-Remote-Extra-"]),
     };
-    let trust = Trust {
+    let authorities = Authorities {
         clients: Some(bundle(&clients)),
         proxies: Some(Proxies { authorities: Some(bundle(&proxies)), allowed: text(&["front"]), headers }),
     };
@@ -54,19 +54,20 @@ fn world() -> World {
             "spoiled" => json!({ "error": "[spoiled is invalid]" }),
             _ => json!({}),
         };
-        answer(201, &json!({ "status": status }))
+        response(201, &json!({ "status": status }))
     });
     let (metrics, clock) = (Metrics::new(), Clock::system());
-    let measured = Arc::new(Measured::new(&metrics));
-    let reviewer = Reviewer::new(api, TOKENS, "authn", &metrics, clock.clone(), 1);
-    let tokens = Some(Tokens::new(reviewer, Duration::from_secs(10), clock.clone(), measured.clone()).unwrap());
-    let (sender, trust) = watch::channel(Arc::new(trust));
-    let authentication = Authentication { trust, tokens, clock, measured };
-    World { authentication, trust: sender, clients, proxies, calls, metrics }
+    let auth_metrics = Arc::new(AuthMetrics::new(&metrics));
+    let review_client = ReviewClient::new(api, TOKENS, "authn", &metrics, clock.clone(), 1);
+    let tokens =
+        Some(TokenReviews::new(review_client, Duration::from_secs(10), clock.clone(), auth_metrics.clone()).unwrap());
+    let (sender, authorities) = watch::channel(Arc::new(authorities));
+    let authentication = Authentication { authorities, tokens, clock, auth_metrics };
+    Fixture { authentication, authorities: sender, clients, proxies, calls, metrics }
 }
 
-impl World {
-    async fn who(&self, chain: &[CertificateDer<'_>], headers: &[(&str, &str)]) -> Result<User, String> {
+impl Fixture {
+    async fn authenticate(&self, chain: &[CertificateDer<'_>], headers: &[(&str, &str)]) -> Result<User, String> {
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::try_from(*name).unwrap(), header::HeaderValue::try_from(*value).unwrap())
         });
@@ -75,100 +76,101 @@ impl World {
         headers.for_each(|(name, value)| {
             map.append(name, value);
         });
-        self.authentication.who(chain, &map).await
+        self.authentication.authenticate(chain, &map).await
     }
 
     async fn token(&self, token: &str) -> Result<User, String> {
-        self.who(&[], &[("authorization", &format!("Bearer {token}"))]).await
+        self.authenticate(&[], &[("authorization", &format!("Bearer {token}"))]).await
     }
 }
 
 #[tokio::test]
-async fn acceptance_shell_019_without_any_proof_the_user_is_anonymous() {
-    let world = world();
+async fn acceptance_shell_019_without_a_credential_the_user_is_anonymous() {
+    let fixture = fixture();
     for headers in [&[][..], &[("authorization", "Basic abc")], &[("x-remote-user", "root")]] {
-        let user = world.who(&[], headers).await.unwrap();
+        let user = fixture.authenticate(&[], headers).await.unwrap();
         assert_eq!((user.name.as_str(), user.groups), ("system:anonymous", vec!["system:unauthenticated".to_owned()]));
     }
-    assert_eq!(world.calls.load(Ordering::SeqCst), 0);
+    assert_eq!(fixture.calls.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_certificate_names_user_group_and_uid() {
-    let world = world();
-    let user = world.who(&[world.clients.client("root", &["system:masters"]).certificate], &[]).await.unwrap();
+async fn certificate_contains_user_group_and_uid() {
+    let fixture = fixture();
+    let user =
+        fixture.authenticate(&[fixture.clients.client("root", &["system:masters"]).certificate], &[]).await.unwrap();
     assert_eq!(user.name, "root");
     assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
     assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("X509SHA256="));
-    let user = world.who(&[world.clients.client_with_uid("jane", "42").certificate], &[]).await.unwrap();
+    let user = fixture.authenticate(&[fixture.clients.client_with_uid("jane", "42").certificate], &[]).await.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
 }
 
 #[tokio::test]
-async fn a_strangers_certificate_is_refused_unless_a_token_is_good() {
-    let world = world();
-    let stranger = [Authority::new("other").client("root", &[]).certificate];
-    assert!(world.who(&stranger, &[]).await.is_err());
-    let user = world.who(&stranger, &[("authorization", "Bearer good")]).await.unwrap();
+async fn certificate_of_an_unknown_authority_is_refused_unless_a_token_is_valid() {
+    let fixture = fixture();
+    let unknown = [Authority::new("other").client("root", &[]).certificate];
+    assert!(fixture.authenticate(&unknown, &[]).await.is_err());
+    let user = fixture.authenticate(&unknown, &[("authorization", "Bearer good")]).await.unwrap();
     assert_eq!(user.name, "jane");
 }
 
 #[tokio::test]
-async fn only_the_allowed_front_proxy_speaks_for_others() {
-    let world = world();
-    let said = [
+async fn only_an_allowed_front_proxy_may_set_the_user() {
+    let fixture = fixture();
+    let headers = [
         ("x-remote-user", "jane"),
         ("x-remote-uid", "7"),
         ("x-remote-group", "a"),
         ("x-remote-group", "b"),
         ("x-remote-extra-Scopes%2fx", "s"),
     ];
-    let front = [world.proxies.client("front", &[]).certificate];
-    let user = world.who(&front, &said).await.unwrap();
+    let front = [fixture.proxies.client("front", &[]).certificate];
+    let user = fixture.authenticate(&front, &headers).await.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
     assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
     assert_eq!(user.extra["scopes/x"], ["s"]);
 
-    assert!(world.who(&[world.proxies.client("other", &[]).certificate], &said).await.is_err());
+    assert!(fixture.authenticate(&[fixture.proxies.client("other", &[]).certificate], &headers).await.is_err());
     // With a client certificate the front proxy headers are ignored.
-    let user = world.who(&[world.clients.client("front", &[]).certificate], &said).await.unwrap();
+    let user = fixture.authenticate(&[fixture.clients.client("front", &[]).certificate], &headers).await.unwrap();
     assert_eq!(user.name, "front");
 }
 
 #[tokio::test]
-async fn an_authority_that_counts_no_more_counts_no_more_on_open_connections() {
-    let world = world();
+async fn removed_authority_is_not_trusted_on_open_connections() {
+    let fixture = fixture();
     // A connection keeps only the certificate of its client.
-    let chain = [world.clients.client("root", &["system:masters"]).certificate];
-    assert_eq!(world.who(&chain, &[]).await.unwrap().name, "root");
-    let other = Trust { clients: Some(bundle(&Authority::new("other"))), proxies: None };
-    world.trust.send_replace(Arc::new(other));
-    assert!(world.who(&chain, &[]).await.is_err());
-    world.trust.send_replace(Arc::new(Trust::default()));
-    assert!(world.who(&chain, &[]).await.unwrap().is_anonymous());
+    let chain = [fixture.clients.client("root", &["system:masters"]).certificate];
+    assert_eq!(fixture.authenticate(&chain, &[]).await.unwrap().name, "root");
+    let other = Authorities { clients: Some(bundle(&Authority::new("other"))), proxies: None };
+    fixture.authorities.send_replace(Arc::new(other));
+    assert!(fixture.authenticate(&chain, &[]).await.is_err());
+    fixture.authorities.send_replace(Arc::new(Authorities::default()));
+    assert!(fixture.authenticate(&chain, &[]).await.unwrap().is_anonymous());
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_asked_about_once_and_remembered() {
-    let world = world();
-    let users = join_all((0..20).map(|_| world.token("good"))).await;
+async fn token_is_reviewed_once_and_cached() {
+    let fixture = fixture();
+    let users = join_all((0..20).map(|_| fixture.token("good"))).await;
     for user in users {
         let user = user.unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
         assert_eq!(user.groups, ["g", "system:authenticated"]);
     }
-    assert!(world.token("unknown").await.is_err());
-    assert!(world.token("unknown").await.is_err());
-    assert_eq!(world.calls.load(Ordering::SeqCst), 2, "a refusal is remembered too");
-    assert!(world.token("spoiled").await.is_err());
-    let err = world.token("spoiled").await.unwrap_err();
-    assert_eq!(world.calls.load(Ordering::SeqCst), 4, "an error is not");
+    assert!(fixture.token("unknown").await.is_err());
+    assert!(fixture.token("unknown").await.is_err());
+    assert_eq!(fixture.calls.load(Ordering::SeqCst), 2, "a refusal is cached too");
+    assert!(fixture.token("spoiled").await.is_err());
+    let err = fixture.token("spoiled").await.unwrap_err();
+    assert_eq!(fixture.calls.load(Ordering::SeqCst), 4, "an error is not");
     assert!(!err.contains("spoiled"), "no token in a message: {err}");
     tokio::time::advance(Duration::from_secs(10)).await;
-    world.token("good").await.unwrap();
-    assert_eq!(world.calls.load(Ordering::SeqCst), 5);
+    fixture.token("good").await.unwrap();
+    assert_eq!(fixture.calls.load(Ordering::SeqCst), 5);
 
-    let metrics = world.metrics.encode();
+    let metrics = fixture.metrics.encode();
     for line in [
         "authentication_token_cache_fetch_total{status=\"error\"} 2",
         "authentication_token_cache_fetch_total{status=\"ok\"} 3",

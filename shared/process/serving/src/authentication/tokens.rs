@@ -13,37 +13,37 @@ use serde_json::json;
 use super::User;
 use crate::{
     ServeError,
-    asked::{Asked, Fresh, Key},
-    measured::Measured,
-    review::Reviewer,
+    auth_metrics::AuthMetrics,
+    decision_cache::{Cacheable, DecisionCache, Key},
+    review::ReviewClient,
 };
 
 pub(crate) const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// The maximum number of cached tokens, more than monitoring systems use.
-const MOST: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
 /// Sends TokenReviews to the API server and caches the results.
-pub(crate) struct Tokens {
-    reviewer: Arc<Reviewer>,
-    asked: Arc<Asked<Outcome>>,
+pub(crate) struct TokenReviews {
+    review_client: Arc<ReviewClient>,
+    decision_cache: Arc<DecisionCache<UserResult>>,
     ttl: Duration,
     clock: Clock,
-    measured: Arc<Measured>,
+    auth_metrics: Arc<AuthMetrics>,
     /// A key that exists only in this process, so that the cache does not reveal a token.
     key: hmac::Key,
 }
 
 /// The user, `None` if the token is invalid, or the reason why the review failed.
-type Outcome = Result<Option<User>, Arc<str>>;
+type UserResult = Result<Option<User>, Arc<str>>;
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenReview {
     #[serde(default)]
-    status: Status,
+    status: TokenReviewStatus,
 }
 
 #[derive(Deserialize, Default)]
-struct Status {
+struct TokenReviewStatus {
     #[serde(default)]
     authenticated: bool,
     #[serde(default)]
@@ -52,24 +52,24 @@ struct Status {
     error: String,
 }
 
-impl Tokens {
+impl TokenReviews {
     /// # Errors
     /// If the system returns no random bytes: the key would be predictable.
     pub(crate) fn new(
-        reviewer: Reviewer,
+        review_client: ReviewClient,
         ttl: Duration,
         clock: Clock,
-        measured: Arc<Measured>,
+        auth_metrics: Arc<AuthMetrics>,
     ) -> Result<Self, ServeError> {
         // A key must not come from the seed. Its value does not affect a simulation.
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| ServeError::Randomness)?;
         Ok(Self {
-            reviewer: Arc::new(reviewer),
-            asked: Asked::new(MOST, clock.clone()),
+            review_client: Arc::new(review_client),
+            decision_cache: DecisionCache::new(MAX_CACHED, clock.clone()),
             ttl,
             clock,
-            measured,
+            auth_metrics,
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
         })
     }
@@ -87,41 +87,47 @@ impl Tokens {
         }
     }
 
-    async fn review(&self, token: &str) -> Outcome {
+    async fn review(&self, token: &str) -> UserResult {
         let begun = self.clock.now();
         let mut key: Key = [0; 32];
         key.copy_from_slice(hmac::sign(&self.key, token.as_bytes()).as_ref());
-        let known = self.asked.known(&key);
-        let hit = known.is_some();
-        let outcome = match known {
-            Some(outcome) => outcome,
+        let cached = self.decision_cache.look_up(&key);
+        let hit = cached.is_some();
+        let result = match cached {
+            Some(result) => result,
             None => {
-                let _blocked = Counted::new(self.measured.cache.active.with_label_values(&["blocked"]));
-                let (reviewer, measured, ttl) = (self.reviewer.clone(), self.measured.clone(), self.ttl);
+                let _blocked = GaugeGuard::new(self.auth_metrics.cache.active.with_label_values(&["blocked"]));
+                let (review_client, auth_metrics, ttl) =
+                    (self.review_client.clone(), self.auth_metrics.clone(), self.ttl);
                 let token = token.to_owned();
-                self.asked.get(key, || fetch(reviewer, measured, token, ttl).boxed()).await
+                self.decision_cache.get_or_fetch(key, || fetch(review_client, auth_metrics, token, ttl).boxed()).await
             }
         };
-        self.measured.cache.looked_up(hit, self.clock.now() - begun);
-        outcome
+        self.auth_metrics.cache.record_lookup(hit, self.clock.now() - begun);
+        result
     }
 }
 
-async fn fetch(reviewer: Arc<Reviewer>, measured: Arc<Measured>, token: String, ttl: Duration) -> Fresh<Outcome> {
-    let _fetching = Counted::new(measured.cache.active.with_label_values(&["in_flight"]));
+async fn fetch(
+    review_client: Arc<ReviewClient>,
+    auth_metrics: Arc<AuthMetrics>,
+    token: String,
+    ttl: Duration,
+) -> Cacheable<UserResult> {
+    let _fetching = GaugeGuard::new(auth_metrics.cache.active.with_label_values(&["in_flight"]));
     let question =
         json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token } });
-    let outcome = match reviewer.ask::<Answer>(&question).await {
-        Ok(Answer { status }) if status.authenticated => Ok(Some(status.user)),
-        Ok(Answer { status }) if status.error.is_empty() => Ok(None),
+    let result = match review_client.send::<TokenReview>(&question).await {
+        Ok(TokenReview { status }) if status.authenticated => Ok(Some(status.user)),
+        Ok(TokenReview { status }) if status.error.is_empty() => Ok(None),
         // The server's message should not contain the token, but this is not certain, so it is not passed on.
         Ok(_) => Err(Arc::from("the API server does not know the token")),
         Err(why) => Err(Arc::from(why)),
     };
-    measured.cache.fetched(outcome.is_ok());
+    auth_metrics.cache.record_fetch(result.is_ok());
     // An error is not cached, as upstream.
-    let keep = if outcome.is_ok() { ttl } else { Duration::ZERO };
-    (outcome, keep)
+    let ttl_of_result = if result.is_ok() { ttl } else { Duration::ZERO };
+    (result, ttl_of_result)
 }
 
 /// The token of `Authorization: Bearer <token>`.
@@ -133,16 +139,16 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Increments a gauge until it is dropped.
-struct Counted(metrics::IntGauge);
+struct GaugeGuard(metrics::IntGauge);
 
-impl Counted {
+impl GaugeGuard {
     fn new(gauge: metrics::IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -153,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bearer_tokens_are_read_as_upstream_reads_them() {
+    fn bearer_tokens_are_parsed_like_upstream() {
         for (value, want) in [
             ("Bearer abc", Some("abc")),
             ("bearer abc", Some("abc")),

@@ -9,8 +9,8 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::{
-    AuthorizationOptions, CertificateSource, Deps, Listen, OpenPaths, Options, Policy,
-    testing::{authentication, trusting},
+    AuthorizationOptions, CertificateSource, Deps, ListenOptions, OpenPaths, Options, Policy,
+    testing::{authentication, client_config},
 };
 
 /// A server on loopback with one open page.
@@ -24,7 +24,7 @@ async fn port(http2: bool, http2_streams: u32) -> Port {
     let ttl = Duration::from_secs(10);
     let open = OpenPaths::parse(&["/healthz".to_owned()]).unwrap();
     let options = Options {
-        listen: Listen { address: Ipv4Addr::LOCALHOST.into(), port: 0, share_port: false },
+        listen: ListenOptions { address: Ipv4Addr::LOCALHOST.into(), port: 0, share_port: false },
         certificate: CertificateSource::Memory,
         sni: Vec::new(),
         policy: Policy::default(),
@@ -48,7 +48,7 @@ async fn port(http2: bool, http2_streams: u32) -> Port {
 
 impl Port {
     async fn connected(&self, protocols: &[&str]) -> tokio_rustls::client::TlsStream<TcpStream> {
-        let mut config = trusting(rustls::ALL_VERSIONS, None);
+        let mut config = client_config(rustls::ALL_VERSIONS, None);
         config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
@@ -72,12 +72,12 @@ impl Port {
 async fn ask(client: &SendRequest<Bytes>) -> (SendRequest<Bytes>, ResponseFuture) {
     let mut client = client.clone().ready().await.unwrap();
     let request = Request::get("https://localhost/healthz").body(()).unwrap();
-    let (answer, _) = client.send_request(request, true).unwrap();
-    (client, answer)
+    let (response, _) = client.send_request(request, true).unwrap();
+    (client, response)
 }
 
 #[tokio::test]
-async fn http2_is_offered_unless_it_is_switched_off() {
+async fn http2_is_offered_unless_disabled() {
     for (http2, want) in [(true, &b"h2"[..]), (false, &b"http/1.1"[..])] {
         let port = port(http2, 0).await;
         let stream = port.connected(&["h2", "http/1.1"]).await;
@@ -86,34 +86,34 @@ async fn http2_is_offered_unless_it_is_switched_off() {
 }
 
 #[tokio::test]
-async fn the_streams_of_a_connection_are_as_few_as_the_flag_says_and_never_more_than_there_is_room_for() {
+async fn streams_of_a_connection_are_limited_by_the_flag_and_by_the_request_limit() {
     for (flag, want) in [(0, 32), (3, 3), (1000, 32)] {
         let port = port(true, flag).await;
-        let (client, answer) = ask(&port.http2(1024).await).await;
+        let (client, response) = ask(&port.http2(1024).await).await;
         // The server's settings arrive before the first response.
-        assert_eq!(answer.await.unwrap().status(), 200);
+        assert_eq!(response.await.unwrap().status(), 200);
         assert_eq!(client.current_max_send_streams(), want, "{flag}");
     }
 }
 
 #[tokio::test]
-async fn clients_that_take_no_byte_of_their_answers_keep_no_probe_out() {
+async fn unread_responses_do_not_block_probes() {
     let port = port(true, 0).await;
     // This client does its handshake, and sends its request much later.
     let slow = port.http2(1024).await;
     let mut unread = Vec::new();
-    // From the same address as the probes, and more connections than there are places.
-    for _ in 0..MOST + 40 {
+    // From the same address as the probes, and more connections than there are slots.
+    for _ in 0..MAX_CONNECTIONS + 40 {
         let client = port.http2(0).await;
-        let (client, answer) = ask(&client).await;
-        let answer = answer.await.unwrap();
-        assert_eq!(answer.status(), 200);
-        unread.push((client, answer));
+        let (client, response) = ask(&client).await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        unread.push((client, response));
     }
     for probe in [slow, port.http2(1024).await] {
-        let (_client, answer) = ask(&probe).await;
-        let answer = answer.await.unwrap();
-        assert_eq!(answer.status(), 200);
-        assert_eq!(answer.into_body().data().await.unwrap().unwrap(), "ok");
+        let (_client, response) = ask(&probe).await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.into_body().data().await.unwrap().unwrap(), "ok");
     }
 }

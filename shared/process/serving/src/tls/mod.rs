@@ -18,11 +18,11 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use self::sni::Resolver;
 pub use self::{
-    policy::{Policy, Told},
+    policy::{Diagnostics, Policy},
     sni::SniPair,
     source::CertificateSource,
 };
-pub(crate) use self::{sni::Certificates, source::Sources};
+pub(crate) use self::{sni::Certificates, source::CertificateSources};
 
 /// The configuration for new handshakes; it is replaced as a whole.
 pub(crate) struct Tls {
@@ -79,13 +79,13 @@ impl Configs {
         certificates: Certificates,
         subjects: Subjects,
     ) -> Result<Self, Error> {
-        let asks = Arc::new(Asks { subjects, provider: provider.clone() });
+        let request_client_cert = Arc::new(RequestClientCert { subjects, provider: provider.clone() });
         let certificates = Arc::new(certificates);
-        let config = |nameless: &pair::Pair| -> Result<Arc<ServerConfig>, Error> {
-            let resolver = Resolver { certificates: certificates.clone(), nameless: nameless.clone() };
+        let config = |without_name: &pair::CertPair| -> Result<Arc<ServerConfig>, Error> {
+            let resolver = Resolver { certificates: certificates.clone(), without_name: without_name.clone() };
             let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(&policy.versions)?
-                .with_client_cert_verifier(asks.clone())
+                .with_client_cert_verifier(request_client_cert.clone())
                 .with_cert_resolver(Arc::new(resolver));
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             if http2 {
@@ -102,12 +102,12 @@ impl Configs {
 /// request instead. So a client with an unknown certificate and a valid token gets a response, and authorities can
 /// change.
 #[derive(Debug)]
-struct Asks {
+struct RequestClientCert {
     subjects: Subjects,
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for Asks {
+impl ClientCertVerifier for RequestClientCert {
     fn offer_client_auth(&self) -> bool {
         self.subjects.is_some()
     }
@@ -129,7 +129,7 @@ impl ClientCertVerifier for Asks {
         Ok(ClientCertVerified::assertion())
     }
 
-    // This is the only place that verifies that the client has the key.
+    // Only this function verifies that the client has the key.
     fn verify_tls12_signature(
         &self,
         message: &[u8],

@@ -6,13 +6,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 /// A certificate and its key, ready for handshakes.
-pub(crate) type Pair = Arc<CertifiedKey>;
+pub(crate) type CertPair = Arc<CertifiedKey>;
 
 /// Parses a pair from PEM.
 ///
 /// # Errors
 /// If the certificate or the key is invalid, or if they do not belong together.
-pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Pair, String> {
+pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<CertPair, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|err| format!("the certificate cannot be read: {err}"))?;
     if chain.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) ->
 }
 
 /// A self-signed pair in PEM.
-pub(crate) struct Made {
+pub(crate) struct PemPair {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Made {
 ///
 /// # Errors
 /// If the generator fails.
-pub(crate) fn self_signed(address: IpAddr) -> Result<Made, rcgen::Error> {
+pub(crate) fn self_signed(address: IpAddr) -> Result<PemPair, rcgen::Error> {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
     params.subject_alt_names.push(SanType::IpAddress(IpAddr::from([127, 0, 0, 1])));
     if !address.is_unspecified() && address != IpAddr::from([127, 0, 0, 1]) {
@@ -45,12 +45,12 @@ pub(crate) fn self_signed(address: IpAddr) -> Result<Made, rcgen::Error> {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// The names for which a certificate is used if the operator gave no patterns: the common name if it is a host name,
 /// and the DNS names. IP addresses are omitted, because SNI cannot contain them.
-pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+pub(crate) fn server_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let common = certificate.subject().iter_common_name().filter_map(|it| it.as_str().ok()).last();
     let mut names: Vec<String> = common.filter(|it| is_host(it)).map(str::to_owned).into_iter().collect();
@@ -87,19 +87,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_shell_017_a_self_signed_certificate_stands_for_localhost() {
-        let made = self_signed("10.1.2.3".parse().unwrap()).unwrap();
-        let pair = read(made.certificate.as_bytes(), made.key.as_bytes(), &default_provider()).unwrap();
+    fn acceptance_shell_017_self_signed_certificate_is_valid_for_localhost() {
+        let generated = self_signed("10.1.2.3".parse().unwrap()).unwrap();
+        let pair = read(generated.certificate.as_bytes(), generated.key.as_bytes(), &default_provider()).unwrap();
         let (_, certificate) = X509Certificate::from_der(&pair.cert[0]).unwrap();
         let names = certificate.subject_alternative_name().unwrap().unwrap();
         let names: Vec<String> = names.value.general_names.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), 3, "{names:?}");
         assert!(names[0].contains("localhost"), "{names:?}");
-        assert_eq!(super::names(&pair.cert[0]), ["localhost", "localhost"]);
+        assert_eq!(super::server_names(&pair.cert[0]), ["localhost", "localhost"]);
     }
 
     #[test]
-    fn what_is_wrong_with_a_pair_is_said() {
+    fn invalid_pair_is_an_error_with_its_reason() {
         let (one, two) = (self_signed([127, 0, 0, 1].into()).unwrap(), self_signed([127, 0, 0, 1].into()).unwrap());
         let half = &one.certificate.as_bytes()[..one.certificate.len() / 2];
         for (certificate, key, want) in [
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn common_names_count_only_where_they_are_hosts() {
+    fn common_name_is_used_only_when_it_is_a_host() {
         for (name, host) in
             [("*", true), ("*.foo.com", true), ("foo", true), ("10.0.0.1", false), ("a b", false), ("", false)]
         {

@@ -35,7 +35,7 @@ const SUITES: &[(&str, CipherSuite)] = &[
 ];
 
 /// Suites that are secure in Go, but use CBC: rustls supports none of them.
-const NOT_OURS: &[&str] = &[
+const UNSUPPORTED_SUITES: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
@@ -61,12 +61,12 @@ const INSECURE: &[&str] = &[
 /// Go's CurveIDs that rustls supports with ring.
 const CURVES: &[(i32, &str)] = &[(23, "CurveP256"), (24, "CurveP384"), (29, "X25519")];
 /// Go's CurveIDs that rustls does not support with ring.
-const CURVES_NOT_OURS: &[(i32, &str)] =
+const UNSUPPORTED_CURVES: &[(i32, &str)] =
     &[(25, "CurveP521"), (4587, "SecP256r1MLKEM768"), (4588, "X25519MLKEM768"), (4589, "SecP384r1MLKEM1024")];
 
 /// The errors and warnings for the operator.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Diagnostics {
     /// Invalid values, with their flag.
     pub errors: Vec<String>,
     /// Values that are accepted without effect, with their flag.
@@ -77,22 +77,22 @@ impl Policy {
     /// Parses `--tls-min-version`, `--tls-cipher-suites` and `--tls-curve-preferences` as typed; empty means the
     /// default.
     #[must_use]
-    pub fn read(min_version: &str, suites: &[String], curves: &[String]) -> (Self, Told) {
-        let (mut policy, mut told) = (Self::default(), Told::default());
+    pub fn read(min_version: &str, suites: &[String], curves: &[String]) -> (Self, Diagnostics) {
+        let (mut policy, mut diagnostics) = (Self::default(), Diagnostics::default());
         match min_version {
             // Versions below TLS 1.2 are not supported, so these values mean TLS 1.2.
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => {}
             "VersionTLS13" => policy.versions = vec![&TLS13],
-            other => told.errors.push(format!(
+            other => diagnostics.errors.push(format!(
                 "--tls-min-version: unknown tls version {other:?}: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"
             )),
         }
-        policy.read_suites(suites, &mut told);
-        policy.read_curves(curves, &mut told);
-        (policy, told)
+        policy.read_suites(suites, &mut diagnostics);
+        policy.read_curves(curves, &mut diagnostics);
+        (policy, diagnostics)
     }
 
-    fn read_suites(&mut self, typed: &[String], told: &mut Told) {
+    fn read_suites(&mut self, typed: &[String], diagnostics: &mut Diagnostics) {
         if typed.is_empty() {
             return;
         }
@@ -100,14 +100,14 @@ impl Policy {
         for name in typed {
             if let Some((_, suite)) = SUITES.iter().find(|it| it.0 == name) {
                 wanted.push(*suite);
-            } else if NOT_OURS.contains(&name.as_str()) {
-                told.warnings.push(format!("--tls-cipher-suites: {name} is not offered by this binary"));
+            } else if UNSUPPORTED_SUITES.contains(&name.as_str()) {
+                diagnostics.warnings.push(format!("--tls-cipher-suites: {name} is not offered by this binary"));
             } else if INSECURE.contains(&name.as_str()) {
-                told.errors.push(format!("--tls-cipher-suites: {name} is insecure and not supported"));
+                diagnostics.errors.push(format!("--tls-cipher-suites: {name} is insecure and not supported"));
             } else {
                 let known: Vec<&str> = SUITES.iter().map(|it| it.0).collect();
                 let known = known.join(", ");
-                told.errors.push(format!(
+                diagnostics.errors.push(format!(
                     "--tls-cipher-suites: cipher suite {name:?} not supported or doesn't exist; known: {known}"
                 ));
             }
@@ -120,7 +120,7 @@ impl Policy {
         }
     }
 
-    fn read_curves(&mut self, typed: &[String], told: &mut Told) {
+    fn read_curves(&mut self, typed: &[String], diagnostics: &mut Diagnostics) {
         if typed.is_empty() {
             return;
         }
@@ -131,19 +131,21 @@ impl Policy {
                 Some(23) => wanted.push(ring::kx_group::SECP256R1),
                 Some(24) => wanted.push(ring::kx_group::SECP384R1),
                 Some(29) => wanted.push(ring::kx_group::X25519),
-                _ => match CURVES_NOT_OURS.iter().find(|it| Some(it.0) == id) {
+                _ => match UNSUPPORTED_CURVES.iter().find(|it| Some(it.0) == id) {
                     Some((_, name)) => {
                         let warning = format!("--tls-curve-preferences: {text} ({name}) is not offered by this binary");
-                        told.warnings.push(warning);
+                        diagnostics.warnings.push(warning);
                     }
-                    None => told
+                    None => diagnostics
                         .errors
                         .push(format!("--tls-curve-preferences: unknown curve {text:?}; known: {}", known_curves())),
                 },
             }
         }
-        if wanted.is_empty() && told.errors.is_empty() {
-            told.errors.push(format!("--tls-curve-preferences: none of them is offered; known: {}", known_curves()));
+        if wanted.is_empty() && diagnostics.errors.is_empty() {
+            diagnostics
+                .errors
+                .push(format!("--tls-curve-preferences: none of them is offered; known: {}", known_curves()));
         }
         // The order of the list is ignored, as in Go.
         self.provider.kx_groups.retain(|it| wanted.iter().any(|wanted| wanted.name() == it.name()));
@@ -168,28 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_gos_and_nothing_below_two_is_spoken() {
+    fn version_names_are_gos_and_the_lowest_is_1_2() {
         for (typed, versions) in [("", 2), ("VersionTLS10", 2), ("VersionTLS12", 2), ("VersionTLS13", 1)] {
-            let (policy, told) = Policy::read(typed, &[], &[]);
+            let (policy, diagnostics) = Policy::read(typed, &[], &[]);
             assert_eq!(policy.versions.len(), versions, "{typed}");
-            assert!(told.errors.is_empty());
+            assert!(diagnostics.errors.is_empty());
         }
-        let (_, told) = Policy::read("TLS1.2", &[], &[]);
-        assert!(told.errors[0].contains("--tls-min-version") && told.errors[0].contains("VersionTLS13"), "{told:?}");
+        let (_, diagnostics) = Policy::read("TLS1.2", &[], &[]);
+        assert!(
+            diagnostics.errors[0].contains("--tls-min-version") && diagnostics.errors[0].contains("VersionTLS13"),
+            "{diagnostics:?}"
+        );
     }
 
     #[test]
-    fn every_preferred_suite_of_go_is_known_to_us() {
+    fn every_preferred_suite_of_go_is_supported() {
         let ours: Vec<String> = SUITES.iter().map(|it| it.0.to_owned()).collect();
-        let (policy, told) = Policy::read("", &ours, &[]);
-        assert!(told.errors.is_empty() && told.warnings.is_empty(), "{told:?}");
+        let (policy, diagnostics) = Policy::read("", &ours, &[]);
+        assert!(diagnostics.errors.is_empty() && diagnostics.warnings.is_empty(), "{diagnostics:?}");
         assert_eq!(suites(&policy).len(), ring::default_provider().cipher_suites.len(), "all that ring has");
     }
 
     #[test]
-    fn suites_of_one_three_stay_and_only_the_named_older_ones_do() {
-        let (policy, told) = Policy::read("", &list(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), &[]);
-        assert!(told.errors.is_empty());
+    fn suites_of_1_3_stay_and_only_listed_older_ones_are_enabled() {
+        let (policy, diagnostics) = Policy::read("", &list(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), &[]);
+        assert!(diagnostics.errors.is_empty());
         assert_eq!(suites(&policy).len(), 4);
         assert!(suites(&policy).contains(&CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256));
         let (policy, _) = Policy::read("", &list(&["TLS_AES_128_GCM_SHA256"]), &[]);
@@ -197,25 +202,26 @@ mod tests {
     }
 
     #[test]
-    fn insecure_unknown_and_missing_suites_are_told_apart() {
+    fn insecure_unknown_and_unsupported_suites_have_different_messages() {
         let typed = list(&["TLS_RSA_WITH_AES_128_CBC_SHA", "NONE", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"]);
-        let (_, told) = Policy::read("", &typed, &[]);
-        assert_eq!(told.errors.len(), 2, "{told:?}");
-        assert!(told.errors[0].contains("insecure"));
-        assert!(told.errors[1].contains("known: TLS_AES_128_GCM_SHA256, "));
-        assert_eq!(told.warnings.len(), 1);
+        let (_, diagnostics) = Policy::read("", &typed, &[]);
+        assert_eq!(diagnostics.errors.len(), 2, "{diagnostics:?}");
+        assert!(diagnostics.errors[0].contains("insecure"));
+        assert!(diagnostics.errors[1].contains("known: TLS_AES_128_GCM_SHA256, "));
+        assert_eq!(diagnostics.warnings.len(), 1);
     }
 
     #[test]
-    fn curves_are_gos_numbers() {
-        let (policy, told) = Policy::read("", &[], &list(&["29", "4588"]));
+    fn curves_are_parsed_as_gos_numbers() {
+        let (policy, diagnostics) = Policy::read("", &[], &list(&["29", "4588"]));
         assert_eq!(policy.provider.kx_groups.len(), 1);
-        assert!(told.errors.is_empty() && told.warnings[0].contains("X25519MLKEM768"), "{told:?}");
+        assert!(diagnostics.errors.is_empty() && diagnostics.warnings[0].contains("X25519MLKEM768"), "{diagnostics:?}");
         for bad in [&["99"][..], &["x"], &["25"]] {
-            let (_, told) = Policy::read("", &[], &list(bad));
+            let (_, diagnostics) = Policy::read("", &[], &list(bad));
             assert!(
-                told.errors[0].contains("--tls-curve-preferences") && told.errors[0].contains("29 (X25519)"),
-                "{told:?}"
+                diagnostics.errors[0].contains("--tls-curve-preferences")
+                    && diagnostics.errors[0].contains("29 (X25519)"),
+                "{diagnostics:?}"
             );
         }
     }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 
-use super::pair::{self, Pair};
+use super::pair::{self, CertPair};
 
 /// One value of `--tls-sni-cert-key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,18 +38,18 @@ impl SniPair {
 /// The current serving certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
-    pub(crate) default: Pair,
-    by_name: BTreeMap<String, Pair>,
+    pub(crate) default: CertPair,
+    by_name: BTreeMap<String, CertPair>,
 }
 
 impl Certificates {
     /// Configured patterns have priority over the names of certificates, and earlier pairs over later ones.
-    pub(crate) fn new(default: Pair, named: &[(Vec<String>, Pair)]) -> Self {
+    pub(crate) fn new(default: CertPair, named: &[(Vec<String>, CertPair)]) -> Self {
         let (mut by_name, mut explicit) = (BTreeMap::new(), BTreeMap::new());
         for (patterns, pair) in named.iter().rev() {
             explicit.extend(patterns.iter().map(|it| (it.clone(), pair.clone())));
             if patterns.is_empty() {
-                let names = pair.cert.first().map(pair::names).unwrap_or_default();
+                let names = pair.cert.first().map(pair::server_names).unwrap_or_default();
                 by_name.extend(names.into_iter().map(|it| (it.to_ascii_lowercase(), pair.clone())));
             }
         }
@@ -58,7 +58,7 @@ impl Certificates {
     }
 
     /// The pair for a server name: by the full name, then with the first label replaced by `*`.
-    fn named(&self, name: &str) -> Option<&Pair> {
+    fn by_server_name(&self, name: &str) -> Option<&CertPair> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         self.by_name.get(&name).or_else(|| {
             let rest = name.split_once('.').map_or("", |it| it.1);
@@ -68,7 +68,7 @@ impl Certificates {
     }
 
     /// The addresses with their own certificate, for clients that send no server name.
-    pub(crate) fn by_address(&self) -> impl Iterator<Item = (IpAddr, &Pair)> {
+    pub(crate) fn by_address(&self) -> impl Iterator<Item = (IpAddr, &CertPair)> {
         self.by_name.iter().filter_map(|(name, pair)| Some((name.parse().ok()?, pair)))
     }
 }
@@ -78,14 +78,14 @@ impl Certificates {
 pub(crate) struct Resolver {
     pub(crate) certificates: Arc<Certificates>,
     /// For clients that send no server name.
-    pub(crate) nameless: Pair,
+    pub(crate) without_name: CertPair,
 }
 
 impl ResolvesServerCert for Resolver {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Pair> {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<CertPair> {
         let chosen = match hello.server_name() {
-            Some(name) => self.certificates.named(name).unwrap_or(&self.certificates.default),
-            None => &self.nameless,
+            Some(name) => self.certificates.by_server_name(name).unwrap_or(&self.certificates.default),
+            None => &self.without_name,
         };
         Some(chosen.clone())
     }
@@ -97,15 +97,19 @@ mod tests {
 
     use super::*;
 
-    fn pair(names: &[&str]) -> Pair {
+    fn pair(names: &[&str]) -> CertPair {
         let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
-        let made = rcgen::generate_simple_self_signed(names).unwrap();
-        pair::read(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes(), &default_provider())
-            .unwrap()
+        let generated = rcgen::generate_simple_self_signed(names).unwrap();
+        pair::read(
+            generated.cert.pem().as_bytes(),
+            generated.signing_key.serialize_pem().as_bytes(),
+            &default_provider(),
+        )
+        .unwrap()
     }
 
     #[test]
-    fn flags_are_read_as_upstream_reads_them() {
+    fn flags_are_parsed_like_upstream() {
         let parsed = SniPair::parse("foo.crt,foo.key:*.foo.com,Foo.com").unwrap();
         assert_eq!((parsed.certificate, parsed.key), ("foo.crt".into(), "foo.key".into()));
         assert_eq!(parsed.patterns, ["*.foo.com", "foo.com"]);
@@ -116,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_names_win_over_wildcards_patterns_over_certificates_and_the_first_over_the_last() {
+    fn exact_names_patterns_and_earlier_pairs_have_priority() {
         let [default, wild, whole, own, late] =
             [pair(&["d"]), pair(&["w"]), pair(&["x"]), pair(&["foo.com", "own.org"]), pair(&["own.org"])];
         let certificates = Certificates::new(
@@ -128,7 +132,7 @@ mod tests {
                 (vec![], late),
             ],
         );
-        for (asked, want) in [
+        for (name, want) in [
             ("b.foo.com", Some(&wild)),
             ("A.foo.com.", Some(&whole)),
             ("foo.com", Some(&whole)),
@@ -136,8 +140,8 @@ mod tests {
             ("a.b.foo.com", None),
             ("org", None),
         ] {
-            let got = certificates.named(asked);
-            assert_eq!(got.map(Arc::as_ptr), want.map(Arc::as_ptr), "{asked}");
+            let got = certificates.by_server_name(name);
+            assert_eq!(got.map(Arc::as_ptr), want.map(Arc::as_ptr), "{name}");
         }
         let addresses: Vec<IpAddr> = certificates.by_address().map(|it| it.0).collect();
         assert_eq!(addresses, [IpAddr::from([10, 0, 0, 1])]);

@@ -9,10 +9,10 @@ use rustls::crypto::CryptoProvider;
 
 use super::{
     Policy, SniPair,
-    pair::{self, Pair},
+    pair::{self, CertPair},
     sni::Certificates,
 };
-use crate::{ServeError, files::Files};
+use crate::{ServeError, files::ReloadedFiles};
 
 /// The source of the default certificate, for clients whose server name has no other certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,18 +36,18 @@ pub enum CertificateSource {
 }
 
 /// All serving certificates and their files.
-pub(crate) struct Sources {
-    default: Source,
-    named: Vec<(Vec<String>, Source)>,
+pub(crate) struct CertificateSources {
+    default: ReloadedPair,
+    named: Vec<(Vec<String>, ReloadedPair)>,
 }
 
-struct Source {
+struct ReloadedPair {
     /// `None` for a pair that is in memory only.
-    files: Option<Files<Pair>>,
-    pair: Pair,
+    files: Option<ReloadedFiles<CertPair>>,
+    pair: CertPair,
 }
 
-impl Sources {
+impl CertificateSources {
     /// # Errors
     /// If a certificate cannot be used; the message names the flag and the file.
     pub(crate) async fn open(
@@ -59,24 +59,25 @@ impl Sources {
         let provider = Arc::new(policy.provider.clone());
         let default = match source {
             CertificateSource::Files { certificate, key } => {
-                Source::from_files("--tls-cert-file and --tls-private-key-file", certificate, key, &provider).await?
+                ReloadedPair::from_files("--tls-cert-file and --tls-private-key-file", certificate, key, &provider)
+                    .await?
             }
             CertificateSource::Folder { folder, name } => {
                 let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
                 if !(certificate.exists() && key.exists()) {
                     write(folder, (&certificate, &key), address)?;
                 }
-                Source::from_files("--cert-dir", &certificate, &key, &provider).await?
+                ReloadedPair::from_files("--cert-dir", &certificate, &key, &provider).await?
             }
             CertificateSource::Memory => {
-                let made = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
-                let pair = pair::read(made.certificate.as_bytes(), made.key.as_bytes(), &provider);
-                Source { files: None, pair: pair.map_err(ServeError::Certificate)? }
+                let generated = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
+                let pair = pair::read(generated.certificate.as_bytes(), generated.key.as_bytes(), &provider);
+                ReloadedPair { files: None, pair: pair.map_err(ServeError::Certificate)? }
             }
         };
         let mut sources = Self { default, named: Vec::new() };
         for SniPair { certificate, key, patterns } in named {
-            let source = Source::from_files("--tls-sni-cert-key", certificate, key, &provider).await?;
+            let source = ReloadedPair::from_files("--tls-sni-cert-key", certificate, key, &provider).await?;
             sources.named.push((patterns.clone(), source));
         }
         Ok(sources)
@@ -97,7 +98,7 @@ impl Sources {
     }
 }
 
-impl Source {
+impl ReloadedPair {
     async fn from_files(
         flag: &'static str,
         certificate: &Path,
@@ -110,7 +111,7 @@ impl Source {
             _ => Err("two files make a pair".to_owned()),
         };
         let paths = vec![certificate.to_owned(), key.to_owned()];
-        let (files, pair) = Files::open(flag, paths, Box::new(read)).await?;
+        let (files, pair) = ReloadedFiles::open(flag, paths, Box::new(read)).await?;
         Ok(Self { files: Some(files), pair })
     }
 
@@ -126,7 +127,7 @@ impl Source {
 fn write(folder: &Path, (certificate, key): (&Path, &Path), address: IpAddr) -> Result<(), ServeError> {
     use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _};
 
-    let made = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
+    let generated = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
     let failed =
         |path: &Path, err: io::Error| ServeError::File("--cert-dir", path.display().to_string(), err.to_string());
     fs::create_dir_all(folder).map_err(|err| failed(folder, err))?;
@@ -134,8 +135,8 @@ fn write(folder: &Path, (certificate, key): (&Path, &Path), address: IpAddr) -> 
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
         file.write_all(text.as_bytes())
     };
-    store(key, 0o600, &made.key).map_err(|err| failed(key, err))?;
-    store(certificate, 0o644, &made.certificate).map_err(|err| failed(certificate, err))
+    store(key, 0o600, &generated.key).map_err(|err| failed(key, err))?;
+    store(certificate, 0o644, &generated.certificate).map_err(|err| failed(certificate, err))
 }
 
 #[cfg(test)]
@@ -146,34 +147,34 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    async fn open(source: &CertificateSource) -> Result<Sources, ServeError> {
-        Sources::open(source, &[], HERE, &Policy::default()).await
+    async fn open(source: &CertificateSource) -> Result<CertificateSources, ServeError> {
+        CertificateSources::open(source, &[], HERE, &Policy::default()).await
     }
 
     #[tokio::test]
-    async fn a_folder_gets_a_pair_once_and_keeps_it() {
-        let place = tempfile::tempdir().unwrap();
+    async fn pair_in_the_folder_is_generated_once() {
+        let folder = tempfile::tempdir().unwrap();
         let source =
-            CertificateSource::Folder { folder: place.path().join("new"), name: "kube-controller-manager".to_owned() };
+            CertificateSource::Folder { folder: folder.path().join("new"), name: "kube-controller-manager".to_owned() };
         let first = open(&source).await.unwrap();
         let again = open(&source).await.unwrap();
         assert_eq!(first.default.pair.cert, again.default.pair.cert);
-        let key = place.path().join("new/kube-controller-manager.key");
+        let key = folder.path().join("new/kube-controller-manager.key");
         assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[tokio::test]
-    async fn missing_files_are_named_with_their_flag() {
+    async fn missing_file_is_an_error_with_its_flag() {
         let source = CertificateSource::Files { certificate: "/gone.crt".into(), key: "/gone.key".into() };
         let err = open(&source).await.err().unwrap().to_string();
         assert!(err.contains("--tls-cert-file") && err.contains("/gone.crt"), "{err}");
     }
 
     #[tokio::test]
-    async fn acceptance_shell_018_a_new_pair_is_taken_and_a_half_written_one_is_not() {
-        let place = tempfile::tempdir().unwrap();
-        let (certificate, key) = (place.path().join("a.crt"), place.path().join("a.key"));
-        write(place.path(), (&certificate, &key), HERE).unwrap();
+    async fn acceptance_shell_018_complete_new_pair_is_loaded_and_half_written_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("a.crt"), folder.path().join("a.key"));
+        write(folder.path(), (&certificate, &key), HERE).unwrap();
         let mut sources =
             open(&CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }).await.unwrap();
         let first = sources.certificates().default.cert.clone();
@@ -181,7 +182,7 @@ mod tests {
 
         let other = pair::self_signed(HERE).unwrap();
         std::fs::write(&certificate, &other.certificate).unwrap();
-        assert!(!sources.refresh().await, "the key is still the old one's");
+        assert!(!sources.refresh().await, "the key still belongs to the old certificate");
         assert_eq!(sources.certificates().default.cert, first);
         std::fs::remove_file(&key).unwrap();
         assert!(!sources.refresh().await, "there is no key at all");

@@ -9,13 +9,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
 use super::*;
 use crate::{
-    testing::{Authority, trusting},
-    trust::{Bundle, Trust},
+    authorities::{Authorities, Bundle},
+    testing::{Authority, client_config},
 };
 
-fn pair(name: &str) -> pair::Pair {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+fn pair(name: &str) -> pair::CertPair {
+    let generated = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    let (certificate, key) = (generated.cert.pem(), generated.signing_key.serialize_pem());
     pair::read(certificate.as_bytes(), key.as_bytes(), &Policy::default().provider).unwrap()
 }
 
@@ -31,43 +31,43 @@ async fn handshake(
 }
 
 #[tokio::test]
-async fn whoever_shows_a_certificate_must_have_its_key() {
+async fn client_certificate_without_its_key_fails_the_handshake() {
     let authority = Authority::new("clients");
     let clients = Some(Bundle::read(authority.pem().as_bytes()).unwrap());
-    let subjects = Trust { clients, proxies: None }.subjects();
+    let subjects = Authorities { clients, proxies: None }.subjects();
     let tls = Tls::new(Policy::default(), true, Certificates::new(pair("localhost"), &[]), subjects).unwrap();
     for version in [&TLS12, &TLS13] {
-        let (jane, thief) = (authority.client("jane", &[]), authority.client("thief", &[]));
-        let shows = async |key: PrivateKeyDer<'static>| {
-            let client = trusting(&[version], Some((jane.certificate.clone(), key)));
+        let (jane, other) = (authority.client("jane", &[]), authority.client("other", &[]));
+        let handshake_with_key = async |key: PrivateKeyDer<'static>| {
+            let client = client_config(&[version], Some((jane.certificate.clone(), key)));
             handshake(tls.config(None), client, ServerName::try_from("localhost").unwrap()).await.0
         };
-        assert!(shows(jane.key.clone_key()).await.is_ok(), "{version:?}");
-        assert!(shows(thief.key).await.is_err(), "{version:?}");
+        assert!(handshake_with_key(jane.key.clone_key()).await.is_ok(), "{version:?}");
+        assert!(handshake_with_key(other.key).await.is_err(), "{version:?}");
     }
 }
 
 #[tokio::test]
-async fn who_names_no_host_gets_the_certificate_of_the_address() {
-    let (usual, own) = (pair("localhost"), pair("own"));
+async fn client_without_server_name_gets_the_certificate_of_the_address() {
+    let (default, own) = (pair("localhost"), pair("own"));
     let named = [(vec!["10.0.0.1".to_owned()], own.clone())];
-    let certificates = Certificates::new(usual.clone(), &named);
+    let certificates = Certificates::new(default.clone(), &named);
     let tls = Tls::new(Policy::default(), false, certificates, None).unwrap();
     let (here, elsewhere) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
     let mapped = "::ffff:10.0.0.1".parse().unwrap();
     for (address, name, want) in [
         (Some(here), "10.0.0.1", &own),
         (Some(mapped), "10.0.0.1", &own),
-        (Some(elsewhere), "10.0.0.2", &usual),
-        (None, "10.0.0.1", &usual),
+        (Some(elsewhere), "10.0.0.2", &default),
+        (None, "10.0.0.1", &default),
         // A client that sends a server name gets the certificate for that name, or the default.
-        (Some(here), "localhost", &usual),
+        (Some(here), "localhost", &default),
     ] {
-        let client = trusting(rustls::ALL_VERSIONS, None);
+        let client = client_config(rustls::ALL_VERSIONS, None);
         let name = ServerName::try_from(name).unwrap();
         let (_, stream) = handshake(tls.config(address), client, name).await;
         let stream = stream.unwrap();
-        let shown = stream.get_ref().1.peer_certificates().unwrap();
-        assert_eq!(shown[0], want.cert[0], "{address:?}");
+        let certificates = stream.get_ref().1.peer_certificates().unwrap();
+        assert_eq!(certificates[0], want.cert[0], "{address:?}");
     }
 }

@@ -2,7 +2,7 @@ use fake_nodes::{NodeSpec, Options};
 use serde_json::json;
 use test_cluster::Verdict;
 
-use crate::world::{World, condition, advance};
+use crate::world::{World, advance, condition};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_are_registered_like_by_a_kubelet() {

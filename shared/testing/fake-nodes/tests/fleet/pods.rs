@@ -2,7 +2,7 @@ use fake_nodes::Options;
 use serde_json::json;
 use test_cluster::Verdict;
 
-use crate::world::{World, condition, advance};
+use crate::world::{World, advance, condition};
 
 #[tokio::test(start_paused = true)]
 async fn pod_runs_to_completion() {

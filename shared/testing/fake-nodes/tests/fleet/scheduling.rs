@@ -1,7 +1,7 @@
 use fake_nodes::{NodeSpec, Options};
 use serde_json::json;
 
-use crate::world::{World, condition, advance};
+use crate::world::{World, advance, condition};
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_bound_where_they_fit_and_the_others_have_a_reason() {

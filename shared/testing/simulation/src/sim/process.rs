@@ -259,13 +259,13 @@ impl SupervisedProcess {
             name: it.name.clone(),
             transport: network::transport(world.clone(), it.clone()),
             clock: Clock::virtual_from(world.epoch(skew)),
-            scope: Scope::behind(it.gate.clone()),
+            scope: Scope::with_gate(it.gate.clone()),
             stop: it.stop.clone(),
             seed,
         };
         world.trace(|| format!("== {} starts", it.name));
         // A separate task: its panic is reported, and it can be dropped while it is suspended.
-        let mut root = tokio::spawn(it.gate.hold((self.main)(process)));
+        let mut root = tokio::spawn(it.gate.suspend_while_closed((self.main)(process)));
         let exit = tokio::select! {
             biased;
             () = it.killed.notified() => None,

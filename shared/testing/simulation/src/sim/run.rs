@@ -273,9 +273,7 @@ fn run_once(scenario: &Scenario, run: Run, traced: bool) -> RunResult {
     let played = run_plan(scenario, run.plan(), run.seed(), traced);
     let missed = matches!(run, Run::Place(_, kind, _) if kind.can_always_happen()) && !played.took_effect;
     match played.result {
-        Ok(()) if missed => {
-            RunResult { result: Err("the fault of this place had no effect".to_owned()), ..played }
-        }
+        Ok(()) if missed => RunResult { result: Err("the fault of this place had no effect".to_owned()), ..played },
         _ => played,
     }
 }

@@ -3,7 +3,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use clock::Instant;
 
 use super::{
-    plan::{LONG_PAUSE, RequestFault, EventFault, ServerError},
+    plan::{EventFault, LONG_PAUSE, RequestFault, ServerError},
     request::SimRequest,
 };
 

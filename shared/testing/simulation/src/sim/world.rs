@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::{
     LONGEST_DELAY,
     plan::{FaultPlan, ProcessFault},
-    process::{ProcessRun, Main, Process, SupervisedProcess},
+    process::{Main, Process, ProcessRun, SupervisedProcess},
     request::SimRequest,
     trace::Trace,
 };
@@ -322,7 +322,9 @@ impl World {
             at_instant.1
         };
         if together == MAX_REQUESTS_AT_ONE_INSTANT {
-            self.fail(format!("{MAX_REQUESTS_AT_ONE_INSTANT} requests at one instant: the processes run in an endless loop"));
+            self.fail(format!(
+                "{MAX_REQUESTS_AT_ONE_INSTANT} requests at one instant: the processes run in an endless loop"
+            ));
         }
         self.counts().count_request()
     }

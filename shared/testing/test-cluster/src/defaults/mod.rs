@@ -42,7 +42,9 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
         }
         kinds::PRIORITY_CLASSES => set_default(object, "preemptionPolicy", "PreemptLowerPriority"),
         kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => fill_binding(object),
-        kinds::API_SERVICES => visit_map(object, "spec", |it| visit_map(it, "service", |it| set_default(it, "port", 443))),
+        kinds::API_SERVICES => {
+            visit_map(object, "spec", |it| visit_map(it, "service", |it| set_default(it, "port", 443)))
+        }
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{visit_list, set_default, ensure_map, fill_protocol, volume, visit_map};
+use super::{ensure_map, fill_protocol, set_default, visit_list, visit_map, volume};
 
 /// A pod: its spec, and the fields that templates do not have.
 pub(super) fn fill_pod(object: &mut Value) {

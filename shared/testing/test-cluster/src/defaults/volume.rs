@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{visit_list, set_default, ensure_map, pod, visit_map};
+use super::{ensure_map, pod, set_default, visit_list, visit_map};
 use crate::meta;
 
 /// Readable by all, writable by the owner: 0644.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{visit_list, fill_labels, set_default, ensure_map, pod, volume, visit_map};
+use super::{ensure_map, fill_labels, pod, set_default, visit_list, visit_map, volume};
 
 pub(super) fn fill_deployment(object: &mut Value) {
     let spec = ensure_map(object, "spec");

@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use serde_json::Value;
 
-use super::{AGE, Column, NAME, jsonpath::Path, name, ages};
+use super::{AGE, Column, NAME, ages, jsonpath::Path, name};
 use crate::kinds::Kind;
 
 /// A printer column of a definition.

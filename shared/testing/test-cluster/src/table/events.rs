@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use serde_json::Value;
 
-use super::{Column, Printer, cells, column, name, number_at, or, text, text_at, ages, wide};
+use super::{Column, Printer, ages, cells, column, name, number_at, or, text, text_at, wide};
 
 const COLUMNS: &[Column] = &[
     text("Last Seen"),

@@ -2,8 +2,8 @@ use clock::Timestamp;
 use serde_json::Value;
 
 use super::{
-    AGE, Column, NAME, NONE, Printer, age, boolean, cells, condition, containers, integer, list_at, name, number_at,
-    or, selector, text, text_at, ages, wide,
+    AGE, Column, NAME, NONE, Printer, age, ages, boolean, cells, condition, containers, integer, list_at, name,
+    number_at, or, selector, text, text_at, wide,
 };
 use crate::meta;
 

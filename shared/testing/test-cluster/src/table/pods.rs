@@ -2,7 +2,7 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    AGE, Column, NAME, NONE, Printer, age, cells, condition, list_at, name, number_at, or, text, text_at, ages, wide,
+    AGE, Column, NAME, NONE, Printer, age, ages, cells, condition, list_at, name, number_at, or, text, text_at, wide,
 };
 use crate::meta;
 

@@ -75,7 +75,11 @@ fn check_job_spec(faults: &mut Faults, spec: &Value, path: &str) {
         let field = format!("{path}.managedBy");
         let parts = manager.split_once('/').filter(|it| !it.0.is_empty() && !it.1.is_empty());
         if parts.is_none() {
-            faults.add_invalid(field.clone(), &json!(manager), r#"must be a domain-prefixed path (such as "acme.io/foo")"#);
+            faults.add_invalid(
+                field.clone(),
+                &json!(manager),
+                r#"must be a domain-prefixed path (such as "acme.io/foo")"#,
+            );
         }
         faults.check_length(field, manager, 63);
     }
@@ -165,7 +169,9 @@ fn check_failure_policy(faults: &mut Faults, spec: &Value, path: &str) {
         let conditions = list(rule, "onPodConditions");
         match (rule["onExitCodes"].is_null(), conditions.is_empty()) {
             (true, true) => faults.add_wrong(&path, "specifying one of OnExitCodes and OnPodConditions is required"),
-            (false, false) => faults.add_wrong(&path, "specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, false) => {
+                faults.add_wrong(&path, "specifying both OnExitCodes and OnPodConditions is not supported")
+            }
             (false, true) => check_exit_codes(faults, &rule["onExitCodes"], &format!("{path}.onExitCodes"), &names),
             (true, false) => {}
         }

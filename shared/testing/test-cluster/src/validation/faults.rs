@@ -1,6 +1,6 @@
 use serde_json::{Map, Value, json};
 
-use crate::{response::Fault, meta};
+use crate::{meta, response::Fault};
 
 /// The faults found so far, and checks that many kinds share.
 #[derive(Debug, Default)]

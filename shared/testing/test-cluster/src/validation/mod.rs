@@ -14,8 +14,8 @@ mod workload;
 use serde_json::Value;
 
 use crate::{
-    response::Fault,
     kinds::{self, Kind},
+    response::Fault,
     write::Part,
 };
 use faults::Faults;

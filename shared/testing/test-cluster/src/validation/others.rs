@@ -163,7 +163,9 @@ pub(super) fn check_binding(faults: &mut Faults, object: &Value) {
                 }
             }
             "User" | "Group" => {}
-            other => faults.add_unsupported(format!("{path}.kind"), &json!(other), &["ServiceAccount", "User", "Group"]),
+            other => {
+                faults.add_unsupported(format!("{path}.kind"), &json!(other), &["ServiceAccount", "User", "Group"])
+            }
         }
     }
 }

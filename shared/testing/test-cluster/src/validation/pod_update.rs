@@ -19,7 +19,8 @@ pub(super) fn check_pod(faults: &mut Faults, old: &Value, new: &Value) {
     }
     check_deadline(faults, &before["activeDeadlineSeconds"], &after["activeDeadlineSeconds"]);
     if !list(before, "tolerations").iter().all(|it| kept(it, list(after, "tolerations"))) {
-        faults.add_forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
+        faults
+            .add_forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
     }
     let gated = !list(before, "schedulingGates").is_empty();
     check_gates(faults, before, after);
@@ -36,7 +37,9 @@ pub(super) fn check_pod(faults: &mut Faults, old: &Value, new: &Value) {
 fn check_deadline(faults: &mut Faults, old: &Value, new: &Value) {
     const PATH: &str = "spec.activeDeadlineSeconds";
     match (old.as_i64(), new.as_i64()) {
-        (Some(_), None) => faults.add_invalid(PATH, &Value::Null, "must not update from a positive integer to nil value"),
+        (Some(_), None) => {
+            faults.add_invalid(PATH, &Value::Null, "must not update from a positive integer to nil value")
+        }
         (Some(old), Some(new)) if new > old => {
             faults.add_invalid(PATH, &json!(new), "must be less than or equal to previous value");
         }

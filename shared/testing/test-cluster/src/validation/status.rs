@@ -13,7 +13,11 @@ pub(super) fn check(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) 
         kinds::DEPLOYMENTS => {
             let counts = ["observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
             faults.check_not_negative(status, "status", &counts);
-            faults.check_not_negative(status, "status", &["unavailableReplicas", "terminatingReplicas", "collisionCount"]);
+            faults.check_not_negative(
+                status,
+                "status",
+                &["unavailableReplicas", "terminatingReplicas", "collisionCount"],
+            );
             check_within(faults, status, &["updatedReplicas", "readyReplicas", "availableReplicas"], "readyReplicas");
             check_counters_grow(faults, old, new);
         }
@@ -21,7 +25,12 @@ pub(super) fn check(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) 
             let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
             faults.check_not_negative(status, "status", &counts);
             faults.check_not_negative(status, "status", &["observedGeneration", "terminatingReplicas"]);
-            check_within(faults, status, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], "readyReplicas");
+            check_within(
+                faults,
+                status,
+                &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+                "readyReplicas",
+            );
         }
         kinds::STATEFUL_SETS => {
             let counts = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];

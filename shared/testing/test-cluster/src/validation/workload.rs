@@ -212,7 +212,9 @@ fn check_selector_and_template(faults: &mut Faults, spec: &Value, words: Words, 
             faults.add_invalid("spec.selector", selector, &format!("empty selector is invalid for {name}"));
         }
         match words {
-            Words::Deployment if !well_formed => faults.add_invalid("spec.selector", selector, "invalid label selector"),
+            Words::Deployment if !well_formed => {
+                faults.add_invalid("spec.selector", selector, "invalid label selector")
+            }
             Words::StatefulSet if !well_formed => faults.add_wrong("spec.selector", &selector.to_string()),
             _ => {}
         }

@@ -7,9 +7,8 @@ use clock::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Failure,
+    Failure, decode, kinds, list, meta,
     response::{self, Form, Shown},
-    decode, kinds, list, meta,
     selectors::Selectors,
     store::Event,
     stored::{self, Change, Stored},

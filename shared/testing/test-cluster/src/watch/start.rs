@@ -1,6 +1,6 @@
 //! Where a watch begins.
 
-use crate::{Failure, response::Fault, get, rest::Query};
+use crate::{Failure, get, response::Fault, rest::Query};
 
 pub(super) struct Start {
     pub(super) version: u64,

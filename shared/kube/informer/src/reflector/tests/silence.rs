@@ -30,7 +30,10 @@ fn long_stream_of_a_typed_set_is_replaced_after_75_s_of_silence() {
     assert_eq!(rig.expect_read(), 75 * SECOND);
     rig.pass(75 * SECOND);
     assert_eq!(rig.reflector.on_silent(rig.now), Silence::Quiet);
-    assert!(matches!(rig.next(), ReflectorStep::Open { within: Some(it), .. } if it == 10 * SECOND), "healed within 90 s");
+    assert!(
+        matches!(rig.next(), ReflectorStep::Open { within: Some(it), .. } if it == 10 * SECOND),
+        "healed within 90 s"
+    );
     let seconds = rig.expect_watch(21);
     assert!((60..75).contains(&seconds));
     // A dynamic informer keeps its stream to the end.

@@ -3,18 +3,18 @@ use std::time::Duration;
 use metrics::{Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
 
 /// Upstream's metrics for authentication and authorization.
-pub(crate) struct Measured {
+pub(crate) struct AuthMetrics {
     authenticated_users: IntCounterVec,
     authentication_attempts: IntCounterVec,
     authentication_duration: HistogramVec,
     authorization_attempts: IntCounterVec,
     authorization_duration: HistogramVec,
     certificate_expiration: Histogram,
-    pub(crate) cache: CacheMeasured,
+    pub(crate) cache: TokenCacheMetrics,
 }
 
 /// The metrics of the token cache.
-pub(crate) struct CacheMeasured {
+pub(crate) struct TokenCacheMetrics {
     requests: IntCounterVec,
     duration: HistogramVec,
     fetches: IntCounterVec,
@@ -43,7 +43,7 @@ const EXPIRATIONS: &[f64] = &[
     31_104_000.0,
 ];
 
-impl Measured {
+impl AuthMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
             authenticated_users: metrics.counters(
@@ -82,33 +82,33 @@ impl Measured {
                     EXPIRATIONS,
                 )
                 .with_label_values::<&str>(&[]),
-            cache: CacheMeasured::new(metrics),
+            cache: TokenCacheMetrics::new(metrics),
         }
     }
 
     /// Records an authentication: the name of the user, or `None` if a credential was invalid.
-    pub(crate) fn authenticated(&self, user: Option<&str>, took: Duration) {
+    pub(crate) fn record_authentication(&self, user: Option<&str>, took: Duration) {
         let result = if user.is_some() { "success" } else { "error" };
         if let Some(user) = user {
-            self.authenticated_users.with_label_values(&[label_of(user)]).inc();
+            self.authenticated_users.with_label_values(&[user_label(user)]).inc();
         }
         self.authentication_attempts.with_label_values(&[result]).inc();
         self.authentication_duration.with_label_values(&[result]).observe(took.as_secs_f64());
     }
 
     /// `result` is allowed, denied, no-opinion or error.
-    pub(crate) fn authorized(&self, result: &str, took: Duration) {
+    pub(crate) fn record_authorization(&self, result: &str, took: Duration) {
         self.authorization_attempts.with_label_values(&[result]).inc();
         self.authorization_duration.with_label_values(&[result]).observe(took.as_secs_f64());
     }
 
     /// Records for how long a client certificate is still valid; negative if it has expired.
-    pub(crate) fn certificate_expires_in(&self, seconds: f64) {
+    pub(crate) fn observe_certificate_expiration(&self, seconds: f64) {
         self.certificate_expiration.observe(seconds);
     }
 }
 
-impl CacheMeasured {
+impl TokenCacheMetrics {
     fn new(metrics: &Metrics) -> Self {
         let label = &["status"];
         Self {
@@ -125,20 +125,20 @@ impl CacheMeasured {
     }
 
     /// Records a lookup of a token in the cache.
-    pub(crate) fn looked_up(&self, hit: bool, took: Duration) {
+    pub(crate) fn record_lookup(&self, hit: bool, took: Duration) {
         let status = if hit { "hit" } else { "miss" };
         self.requests.with_label_values(&[status]).inc();
         self.duration.with_label_values(&[status]).observe(took.as_secs_f64());
     }
 
     /// Records a TokenReview.
-    pub(crate) fn fetched(&self, ok: bool) {
+    pub(crate) fn record_fetch(&self, ok: bool) {
         self.fetches.with_label_values(&[if ok { "ok" } else { "error" }]).inc();
     }
 }
 
 /// Maps user names to a few label values, as upstream (`compressUsername`).
-fn label_of(user: &str) -> &str {
+fn user_label(user: &str) -> &str {
     match user {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => user,
         email if email.contains('@') => "email_id",
@@ -151,22 +151,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_users_do_not_multiply_series() {
+    fn user_names_map_to_few_label_values() {
         for (user, want) in [("admin", "admin"), ("jane@example.com", "email_id"), ("system:anonymous", "other")] {
-            assert_eq!(label_of(user), want);
+            assert_eq!(user_label(user), want);
         }
     }
 
     #[test]
-    fn families_are_upstreams() {
+    fn families_match_upstream() {
         let metrics = Metrics::new();
-        let measured = Measured::new(&metrics);
-        measured.authenticated(Some("admin"), Duration::ZERO);
-        measured.authenticated(None, Duration::ZERO);
-        measured.authorized("no-opinion", Duration::ZERO);
-        measured.cache.looked_up(true, Duration::ZERO);
-        measured.cache.fetched(true);
-        measured.cache.active.with_label_values(&["blocked"]).set(0);
+        let auth_metrics = AuthMetrics::new(&metrics);
+        auth_metrics.record_authentication(Some("admin"), Duration::ZERO);
+        auth_metrics.record_authentication(None, Duration::ZERO);
+        auth_metrics.record_authorization("no-opinion", Duration::ZERO);
+        auth_metrics.cache.record_lookup(true, Duration::ZERO);
+        auth_metrics.cache.record_fetch(true);
+        auth_metrics.cache.active.with_label_values(&["blocked"]).set(0);
         let text = metrics.encode();
         // Lines from kube-controller-manager 1.36.
         for line in [

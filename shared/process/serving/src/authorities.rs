@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, Der, UnixTime, pem::PemObject};
 
 /// The current configuration for client certificates.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Trust {
+pub(crate) struct Authorities {
     /// Signs the certificates of clients. The certificate names the user.
     pub(crate) clients: Option<Bundle>,
     /// Signs the certificates of front proxies. The request headers name the user.
@@ -106,18 +106,18 @@ impl std::fmt::Debug for Bundle {
     }
 }
 
-impl Trust {
+impl Authorities {
     /// True if any client could act as a front proxy, and so as any user: one authority signs both clients and front
     /// proxies, and no allowed names separate them.
-    pub(crate) fn any_client_is_a_proxy(&self) -> bool {
+    pub(crate) fn may_any_client_be_a_proxy(&self) -> bool {
         let (Some(clients), Some(proxies)) = (&self.clients, &self.proxies) else { return false };
         let Proxies { authorities: Some(authorities), allowed, .. } = proxies else { return false };
         allowed.is_empty() && authorities.keys.iter().any(|it| clients.keys.contains(it))
     }
 
     /// Removes the front proxies if any client could act as one.
-    pub(crate) fn believable(mut self) -> Self {
-        if self.any_client_is_a_proxy() {
+    pub(crate) fn without_ambiguous_proxies(mut self) -> Self {
+        if self.may_any_client_be_a_proxy() {
             self.proxies = None;
         }
         self
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_authority_signed_for_clients_is_believed() {
+    fn only_client_certificates_of_an_authority_are_valid() {
         let (ours, other) = (Authority::new("ours"), Authority::new("other"));
         let bundle = Bundle::read(ours.pem().as_bytes()).unwrap();
         let now = at(1_790_000_000);
@@ -155,23 +155,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_says_why() {
+    fn invalid_bundle_is_an_error_with_its_reason() {
         assert!(Bundle::read(b"").unwrap_err().contains("no certificate"));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(Bundle::read(broken.as_bytes()).unwrap_err().contains("no authority"));
     }
 
     #[test]
-    fn clients_are_told_of_every_authority_or_not_asked_at_all() {
+    fn subjects_are_those_of_all_authorities() {
         let bundle = |name: &str| Bundle::read(Authority::new(name).pem().as_bytes()).unwrap();
-        assert!(Trust::default().subjects().is_none());
+        assert!(Authorities::default().subjects().is_none());
         let proxies = Proxies { authorities: Some(bundle("p")), allowed: vec![], headers: ProxyHeaders::default() };
-        let trust = Trust { clients: Some(bundle("c")), proxies: Some(proxies) };
-        assert_eq!(trust.subjects().unwrap().len(), 2);
+        let authorities = Authorities { clients: Some(bundle("c")), proxies: Some(proxies) };
+        assert_eq!(authorities.subjects().unwrap().len(), 2);
     }
 
     #[test]
-    fn a_common_authority_makes_no_front_proxies_unless_they_are_named() {
+    fn common_authority_without_allowed_names_trusts_no_front_proxy() {
         let (one, other) = (Authority::new("one").pem(), Authority::new("other").pem());
         let both = format!("{one}{other}");
         let bundle = |pem: &str| Bundle::read(pem.as_bytes()).unwrap();
@@ -187,9 +187,9 @@ mod tests {
             let allowed = if named { vec!["front".to_owned()] } else { Vec::new() };
             let authorities = proxies.map(|it| bundle(it));
             let proxies = Proxies { authorities, allowed, headers: ProxyHeaders::default() };
-            let said = Trust { clients: clients.map(|it| bundle(it)), proxies: Some(proxies) };
-            let shown = format!("{said:?}");
-            assert_eq!(said.believable().proxies.is_some(), want, "{shown}");
+            let trusted = Authorities { clients: clients.map(|it| bundle(it)), proxies: Some(proxies) };
+            let shown = format!("{trusted:?}");
+            assert_eq!(trusted.without_ambiguous_proxies().proxies.is_some(), want, "{shown}");
         }
     }
 }

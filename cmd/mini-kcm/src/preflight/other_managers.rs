@@ -5,15 +5,15 @@ use serde_json::Value;
 
 /// The field managers of controller managers, which are the first word of their User-Agent. A manager inside another
 /// program has that program's name and is not found.
-const MANAGERS: [&str; 2] = ["kube-controller-manager", OURS];
+const FIELD_MANAGERS: [&str; 2] = ["kube-controller-manager", OUR_FIELD_MANAGER];
 /// Our own field manager.
-const OURS: &str = "mini-kcm";
+const OUR_FIELD_MANAGER: &str = "mini-kcm";
 /// A Lease that was renewed within this time is held, with any tolerated clock difference.
-const HELD: Duration = Duration::from_secs(60);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// An older write proves nothing about the present.
 const RECENT: Duration = Duration::from_secs(600);
 /// Write times are truncated to seconds, and the server's clock is known to one second.
-const UNSURE: Duration = Duration::from_secs(2);
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// A controller manager that holds a Lease.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub(super) struct Leader {
 
 /// A write of another manager to a subresource that only this controller writes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Foreign {
+pub(super) struct ForeignWrite {
     /// The controller whose work it was.
     pub(super) controller: &'static str,
     /// Namespace and name of the object.
@@ -53,18 +53,19 @@ fn leader(lease: &Value, now: Timestamp) -> Option<Leader> {
     let name = lease["metadata"]["name"].as_str()?;
     let holder = lease["spec"]["holderIdentity"].as_str().filter(|it| !it.is_empty())?;
     let renewed = time("renewTime")?;
-    let written_by_one = fields(lease).iter().any(|it| MANAGERS.contains(&it["manager"].as_str().unwrap_or_default()));
-    let held = now.duration_since(renewed).unsigned_abs() <= HELD;
+    let written_by_one =
+        fields(lease).iter().any(|it| FIELD_MANAGERS.contains(&it["manager"].as_str().unwrap_or_default()));
+    let held = now.duration_since(renewed).unsigned_abs() <= LEASE_TIMEOUT;
     let since = time("acquireTime").unwrap_or(renewed);
     (held && written_by_one).then(|| Leader { lease: name.to_owned(), holder: holder.to_owned(), since })
 }
 
-/// The time from which another manager's writes show that it does the same work; `None` when they do not show it. `led`
-/// is the start of our term, `ours` is the name of our Lease.
+/// The time from which another manager's writes show that it does the same work; `None` when they do not show it.
+/// `term_begun_at` is the start of our term, `ours` is the name of our Lease.
 #[must_use]
-pub(super) fn since(led: Option<Timestamp>, ours: Option<&str>, leaders: &[Leader]) -> Option<Timestamp> {
-    if led.is_some() {
-        return led;
+pub(super) fn since(term_begun_at: Option<Timestamp>, ours: Option<&str>, leaders: &[Leader]) -> Option<Timestamp> {
+    if term_begun_at.is_some() {
+        return term_begun_at;
     }
     // The holder of our Lease is allowed to do this work, and this process is its standby.
     if leaders.iter().any(|it| Some(&*it.lease) == ours) {
@@ -76,14 +77,14 @@ pub(super) fn since(led: Option<Timestamp>, ours: Option<&str>, leaders: &[Leade
 
 /// Recent writes of managers other than ours, from `since` on, to a subresource that only this controller writes.
 #[must_use]
-pub(super) fn foreign(
+pub(super) fn foreign_writes(
     controller: &'static str,
     objects: &Value,
     subresource: &str,
     (since, now): (Timestamp, Timestamp),
-) -> Vec<Foreign> {
+) -> Vec<ForeignWrite> {
     let items = objects["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let of = |object: &Value| -> Vec<Foreign> {
+    let of = |object: &Value| -> Vec<ForeignWrite> {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let name = match (text("namespace"), text("name")) {
             (namespace, name) if namespace.is_empty() => name,
@@ -92,15 +93,21 @@ pub(super) fn foreign(
         let written = fields(object).iter().filter(|it| it["subresource"].as_str().unwrap_or_default() == subresource);
         written
             .filter_map(|it| {
-                let manager = it["manager"].as_str().filter(|it| MANAGERS.contains(it) && *it != OURS)?;
+                let manager =
+                    it["manager"].as_str().filter(|it| FIELD_MANAGERS.contains(it) && *it != OUR_FIELD_MANAGER)?;
                 let at: Timestamp = it["time"].as_str()?.parse().ok()?;
                 let recent = now.duration_since(at).unsigned_abs() <= RECENT;
-                let after = since.checked_add(UNSURE).is_ok_and(|surely| at > surely);
-                (recent && after).then(|| Foreign { controller, object: name.clone(), manager: manager.to_owned(), at })
+                let after = since.checked_add(CLOCK_TOLERANCE).is_ok_and(|surely| at > surely);
+                (recent && after).then(|| ForeignWrite {
+                    controller,
+                    object: name.clone(),
+                    manager: manager.to_owned(),
+                    at,
+                })
             })
             .collect()
     };
-    let mut found: Vec<Foreign> = items.iter().flat_map(of).collect();
+    let mut found: Vec<ForeignWrite> = items.iter().flat_map(of).collect();
     found.sort();
     found
 }
@@ -124,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_a_manager_holds_has_a_leader() {
+    fn lease_held_by_a_manager_has_a_leader() {
         let lease = |holder: &str, renewed: &str, manager: &str| {
             json!({ "items": [{
                 "metadata": { "name": "l", "managedFields": [{ "manager": manager }] },
@@ -136,7 +143,7 @@ mod tests {
             ("upstream's", lease("h_1", fresh, "kube-controller-manager"), 1),
             ("one of ours", lease("h_1", fresh, "mini-kcm"), 1),
             ("released", lease("", fresh, "kube-controller-manager"), 0),
-            ("left long ago", lease("h_1", "2026-01-01T11:00:00Z", "kube-controller-manager"), 0),
+            ("expired long ago", lease("h_1", "2026-01-01T11:00:00Z", "kube-controller-manager"), 0),
             ("a scheduler's", lease("h_1", fresh, "kube-scheduler"), 0),
             ("a cloud's", lease("h_1", fresh, "cloud-controller-manager"), 0),
             ("nonsense", json!({ "items": [{}, 7, { "spec": [] }] }), 0),
@@ -146,24 +153,24 @@ mod tests {
     }
 
     #[test]
-    fn writes_count_from_our_term_on_or_else_from_the_rivals() {
+    fn foreign_writes_count_from_our_term_or_from_the_other_managers_term() {
         let leader =
             |lease: &str, since: &str| Leader { lease: lease.to_owned(), holder: "h".to_owned(), since: at(since) };
         let both = [leader("ours", "11:00:00"), leader("other", "11:30:00")];
-        let led = Some(at("11:50:00"));
-        for (name, led, lease, leaders, want) in [
-            ("we lead", led, Some("ours"), &both[..], led),
-            ("we lead without a Lease", led, None, &both[1..], led),
+        let term_begun_at = Some(at("11:50:00"));
+        for (name, term_begun_at, lease, leaders, want) in [
+            ("we lead", term_begun_at, Some("ours"), &both[..], term_begun_at),
+            ("we lead without a Lease", term_begun_at, None, &both[1..], term_begun_at),
             ("another leads under our Lease", None, Some("ours"), &both[..], None),
             ("another leads under another Lease", None, Some("ours"), &both[1..], Some(at("11:30:00"))),
-            ("nobody leads", None, Some("ours"), &both[..0], None),
+            ("no manager leads", None, Some("ours"), &both[..0], None),
         ] {
-            assert_eq!(since(led, lease, leaders), want, "{name}");
+            assert_eq!(since(term_begun_at, lease, leaders), want, "{name}");
         }
     }
 
     #[test]
-    fn a_recent_write_of_another_manager_is_foreign() {
+    fn recent_write_of_another_manager_is_foreign() {
         let object = |manager: &str, subresource: &str, time: &str| {
             let entry = json!({ "manager": manager, "subresource": subresource, "time": time });
             json!({ "items": [{ "metadata": { "name": "a", "managedFields": [entry] } }] })
@@ -179,7 +186,7 @@ mod tests {
             ("perhaps our predecessor's", object("kube-controller-manager", "status", fresh), late, 0),
             ("nothing", json!({}), early, 0),
         ] {
-            let found = foreign("namespace-controller", &list, "status", (since, now()));
+            let found = foreign_writes("namespace-controller", &list, "status", (since, now()));
             assert_eq!(found.len(), want, "{name}");
         }
     }

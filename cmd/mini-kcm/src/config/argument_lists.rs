@@ -2,7 +2,7 @@
 //! checks of kube-bench pass on them.
 
 use super::Config;
-use crate::flags::{Asked, parse};
+use crate::flags::{Invocation, parse};
 
 /// The arguments in kubeadm's static pod manifest for a cluster with a pod network.
 const KUBEADM: &str = "--allocate-node-cidrs=true \
@@ -58,28 +58,28 @@ const WHOLE: [&str; 2] = [
 
 fn config(list: &str) -> Config {
     match parse(list.split_whitespace().map(str::to_owned)) {
-        Asked::Run(typed) => Config::new(typed).unwrap_or_else(|errors| panic!("{list}: {errors:?}")),
-        Asked::Print(text) => panic!("{list} prints {text}"),
+        Invocation::Run(typed) => Config::new(typed).unwrap_or_else(|errors| panic!("{list}: {errors:?}")),
+        Invocation::Print(text) => panic!("{list} prints {text}"),
     }
 }
 
 fn all() -> Vec<String> {
-    let upon_kubeadm = KIND.iter().chain(&ADDED).map(|it| format!("{KUBEADM} {it}"));
-    std::iter::once(KUBEADM.to_owned()).chain(upon_kubeadm).chain(WHOLE.map(str::to_owned)).collect()
+    let based_on_kubeadm = KIND.iter().chain(&ADDED).map(|it| format!("{KUBEADM} {it}"));
+    std::iter::once(KUBEADM.to_owned()).chain(based_on_kubeadm).chain(WHOLE.map(str::to_owned)).collect()
 }
 
 #[test]
-fn acceptance_shell_047_argument_lists_of_kubeadm_kind_and_others_start_us_unchanged() {
+fn acceptance_shell_047_argument_lists_of_kubeadm_kind_and_others_are_accepted_unchanged() {
     for list in all() {
         let config = config(&list);
         assert!(config.election.is_some() && config.serving.is_some(), "{list}");
-        let namespace = config.controllers.ours().any(|(known, _)| known.name == namespace_controller::NAME);
+        let namespace = config.controllers.implemented().any(|(known, _)| known.name == namespace_controller::NAME);
         assert!(namespace, "{list}");
     }
 }
 
 #[test]
-fn acceptance_shell_047_bootstrap_controllers_stay_asked_for_beside_a_disabled_one() {
+fn acceptance_shell_047_bootstrap_controllers_stay_enabled_beside_a_disabled_one() {
     // The value that documents for kind and kubeadm recommend.
     let list = format!("{KUBEADM} --controllers=-job");
     let entries = config(&list).controllers.entries().to_vec();
@@ -87,17 +87,17 @@ fn acceptance_shell_047_bootstrap_controllers_stay_asked_for_beside_a_disabled_o
 }
 
 #[test]
-fn kubeadms_list_is_warned_in_plain_words_of_what_the_cluster_will_not_get() {
+fn kubeadms_list_gives_a_warning_about_what_the_cluster_will_lack() {
     let warnings = config(KUBEADM).warnings;
-    let lacks: Vec<&String> = warnings.iter().filter(|it| it.starts_with("not in this binary")).collect();
-    assert_eq!(lacks.len(), 1, "one warning: {warnings:?}");
+    let missing: Vec<&String> = warnings.iter().filter(|it| it.starts_with("not in this binary")).collect();
+    assert_eq!(missing.len(), 1, "one warning: {warnings:?}");
     for words in [
         "EndpointSlices, so traffic to Services goes nowhere (endpointslice-controller)",
         "kubeadm join by token fails (bootstrap-signer-controller)",
         "deletion of expired bootstrap tokens (token-cleaner-controller)",
         "tokens in Secrets of service accounts (serviceaccount-token-controller)",
     ] {
-        assert!(lacks[0].contains(words), "{words} in {}", lacks[0]);
+        assert!(missing[0].contains(words), "{words} in {}", missing[0]);
     }
     let ignored = warnings.iter().filter(|it| it.contains("accepted without effect")).count();
     assert_eq!(ignored, 1, "one warning: {warnings:?}");
@@ -105,7 +105,7 @@ fn kubeadms_list_is_warned_in_plain_words_of_what_the_cluster_will_not_get() {
 
 /// The expected value in a kube-bench check.
 #[derive(Debug, Clone, Copy)]
-enum Wants {
+enum Expectation {
     Set,
     Is(&'static str),
     IsNot(&'static str),
@@ -114,14 +114,14 @@ enum Wants {
 }
 
 /// The checks 1.3.1 to 1.3.7 of its CIS 1.12 configuration. Each searches the process's line in `ps -ef`.
-const KUBE_BENCH: [(&str, &str, Wants); 7] = [
-    ("1.3.1", "--terminated-pod-gc-threshold", Wants::Set),
-    ("1.3.2", "--profiling", Wants::Is("false")),
-    ("1.3.3", "--use-service-account-credentials", Wants::IsNot("false")),
-    ("1.3.4", "--service-account-private-key-file", Wants::Set),
-    ("1.3.5", "--root-ca-file", Wants::Set),
-    ("1.3.6", "--feature-gates", Wants::HasNotOrUnset("RotateKubeletServerCertificate=false")),
-    ("1.3.7", "--bind-address", Wants::IsOrUnset("127.0.0.1")),
+const KUBE_BENCH: [(&str, &str, Expectation); 7] = [
+    ("1.3.1", "--terminated-pod-gc-threshold", Expectation::Set),
+    ("1.3.2", "--profiling", Expectation::Is("false")),
+    ("1.3.3", "--use-service-account-credentials", Expectation::IsNot("false")),
+    ("1.3.4", "--service-account-private-key-file", Expectation::Set),
+    ("1.3.5", "--root-ca-file", Expectation::Set),
+    ("1.3.6", "--feature-gates", Expectation::HasNotOrUnset("RotateKubeletServerCertificate=false")),
+    ("1.3.7", "--bind-address", Expectation::IsOrUnset("127.0.0.1")),
 ];
 
 /// The flag's value as kube-bench extracts it: up to the next space.
@@ -130,28 +130,28 @@ fn value<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
     after.trim_start_matches(['=', ':', ' ']).split_whitespace().next()
 }
 
-fn passes(line: &str, flag: &str, wants: Wants) -> bool {
+fn is_satisfied(line: &str, flag: &str, expectation: Expectation) -> bool {
     let found = value(line, flag);
-    match wants {
-        Wants::Set => found.is_some(),
-        Wants::Is(want) => found == Some(want),
-        Wants::IsNot(other) => found.is_some_and(|it| it != other),
-        Wants::IsOrUnset(want) => found.is_none_or(|it| it == want),
-        Wants::HasNotOrUnset(part) => found.is_none_or(|it| !it.contains(part)),
+    match expectation {
+        Expectation::Set => found.is_some(),
+        Expectation::Is(want) => found == Some(want),
+        Expectation::IsNot(other) => found.is_some_and(|it| it != other),
+        Expectation::IsOrUnset(want) => found.is_none_or(|it| it == want),
+        Expectation::HasNotOrUnset(part) => found.is_none_or(|it| !it.contains(part)),
     }
 }
 
 #[test]
-fn kube_benchs_checks_pass_on_a_list_that_we_run_with() {
+fn kube_bench_checks_pass_with_an_accepted_list() {
     // kubeadm's list with the additional flags of the benchmark.
     let hardened = format!("{KUBEADM} --profiling=false --terminated-pod-gc-threshold=10");
     let config = config(&hardened);
-    assert!(config.election.is_some() && !config.observing.profiling, "and it means here what it says");
+    assert!(config.election.is_some() && !config.observability.profiling, "and it means here what it says");
     let listen = config.serving.map(|it| it.options.listen.address.to_string());
     assert_eq!(listen.as_deref(), Some("127.0.0.1"));
     let line = format!("root 1 0 0 10:00 ? 00:00:01 kube-controller-manager {hardened}");
-    for (check, flag, wants) in KUBE_BENCH {
-        assert!(passes(&line, flag, wants), "{check} {flag} {wants:?}");
+    for (check, flag, expectation) in KUBE_BENCH {
+        assert!(is_satisfied(&line, flag, expectation), "{check} {flag} {expectation:?}");
     }
     for (bad, failing) in [
         (KUBEADM.to_owned(), vec!["1.3.1", "1.3.2"]),
@@ -159,8 +159,11 @@ fn kube_benchs_checks_pass_on_a_list_that_we_run_with() {
         (format!("{hardened} --feature-gates=RotateKubeletServerCertificate=false"), vec!["1.3.6"]),
         (hardened.replace("credentials=true", "credentials=false"), vec!["1.3.3"]),
     ] {
-        let failed: Vec<&str> =
-            KUBE_BENCH.iter().filter(|(_, flag, wants)| !passes(&bad, flag, *wants)).map(|it| it.0).collect();
+        let failed: Vec<&str> = KUBE_BENCH
+            .iter()
+            .filter(|(_, flag, expectation)| !is_satisfied(&bad, flag, *expectation))
+            .map(|it| it.0)
+            .collect();
         assert_eq!(failed, failing, "{bad}");
     }
 }

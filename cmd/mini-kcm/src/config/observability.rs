@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use metrics::Choices;
+use metrics::MetricsFilter;
 use serde_json::Value;
 
 use super::configuration::configuration;
 use crate::{
     controllers::Selection,
-    flags::{self, Kind, Typed, show_duration},
+    flags::{self, FlagValues, Kind, show_duration},
     version,
 };
 
@@ -22,11 +22,11 @@ pub struct Options {
     /// `--profiling`
     pub profiling: bool,
     /// The selection of metrics and label values.
-    pub choices: Choices,
+    pub filter: MetricsFilter,
 }
 
 /// Reads the flags of metrics and `/debug`.
-pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
+pub fn read(flags: &mut FlagValues, controllers: &Selection) -> Options {
     let hidden = flags.text("show-hidden-metrics-for-version");
     let previous = format!("1.{}", version::MINOR - 1);
     if !hidden.is_empty() && hidden != previous {
@@ -34,38 +34,38 @@ pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
             "--show-hidden-metrics-for-version: Invalid value: {hidden:?}: must be omitted or have the value \
              '{previous}'; only the previous minor version is allowed"
         );
-        flags.error(error);
+        flags.add_error(error);
     }
     Options {
         configuration: configuration(flags, controllers),
         flags: shown(flags),
         profiling: flags.bool("profiling"),
-        choices: choices(flags),
+        filter: filter(flags),
     }
 }
 
-fn choices(flags: &mut Typed) -> Choices {
-    let mut choices = Choices::default();
+fn filter(flags: &mut FlagValues) -> MetricsFilter {
+    let mut filter = MetricsFilter::default();
     let mut errors = Vec::new();
     for name in flags.list("disabled-metrics") {
-        let result = choices.disable(&name);
+        let result = filter.disable(&name);
         errors.extend(result.err().map(|it| format!("--disabled-metrics: Invalid value: {name:?}: {it}")));
     }
     // The flag overrides the manifest, so the flag is read last.
     if let Some(path) = flags.path("allow-metric-labels-manifest") {
-        let result = manifest(&path).and_then(|it| allow(&mut choices, it));
+        let result = manifest(&path).and_then(|it| allow(&mut filter, it));
         let shown = path.display();
         errors
             .extend(result.err().map(|it| format!("--allow-metric-labels-manifest: Invalid value: \"{shown}\": {it}")));
     }
-    let result = allow(&mut choices, flags.pairs("allow-metric-labels"));
+    let result = allow(&mut filter, flags.pairs("allow-metric-labels"));
     errors.extend(result.err().map(|it| format!("--allow-metric-labels: Invalid value: {it}")));
-    errors.into_iter().for_each(|it| flags.error(it));
-    choices
+    errors.into_iter().for_each(|it| flags.add_error(it));
+    filter
 }
 
-fn allow(choices: &mut Choices, pairs: BTreeMap<String, String>) -> Result<(), String> {
-    pairs.iter().try_for_each(|(key, values)| choices.allow(key, values))
+fn allow(filter: &mut MetricsFilter, pairs: BTreeMap<String, String>) -> Result<(), String> {
+    pairs.iter().try_for_each(|(key, values)| filter.allow(key, values))
 }
 
 /// Reads the pairs of `allowListMapping` from a file.
@@ -90,11 +90,11 @@ fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// The flags with their values as Go prints them.
-fn shown(flags: &Typed) -> BTreeMap<String, String> {
+fn shown(flags: &FlagValues) -> BTreeMap<String, String> {
     flags::flags().map(|flag| (flag.name.to_owned(), hidden(flag.name, show(flags, flag)))).collect()
 }
 
-fn show(flags: &Typed, flag: &flags::Flag) -> String {
+fn show(flags: &FlagValues, flag: &flags::Flag) -> String {
     let name = flag.name;
     match flag.kind {
         Kind::Bool => flags.bool(name).to_string(),
@@ -173,23 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_046_choices_come_from_flags_and_manifest_and_the_flag_goes_before() {
+    fn acceptance_shell_046_metrics_filter_comes_from_flags_and_manifest_and_the_flag_wins() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest.yaml");
         let text = "allowListMapping:\n  \"m,code\": \"200\"\n  \"m,verb\": \"GET,PUT\"\n";
         std::fs::write(&path, text).unwrap();
         let manifest = format!("--allow-metric-labels-manifest={}", path.display());
         let options = options(&["--disabled-metrics=a,b", &manifest, "--allow-metric-labels=m,code=404"]).unwrap();
-        let mut want = Choices::default();
+        let mut want = MetricsFilter::default();
         want.disable("a").unwrap();
         want.disable("b").unwrap();
         want.allow("m,code", "404").unwrap();
         want.allow("m,verb", "GET,PUT").unwrap();
-        assert_eq!(options.choices, want);
+        assert_eq!(options.filter, want);
     }
 
     #[test]
-    fn what_is_wrong_names_its_flag() {
+    fn invalid_values_are_errors_with_their_flag() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest.yaml");
         std::fs::write(&path, "allowed: [a]").unwrap();

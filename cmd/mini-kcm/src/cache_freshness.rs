@@ -20,31 +20,31 @@ use tasks::{Spawner, Task};
 
 /// How long a leaving leader waits until its informers show its writes. A successor waits as long for the versions of
 /// the notes.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The poll interval while a deletion is not in the cache yet.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The pause between two attempts of a proof. The server was probably not reachable.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A proof in progress. It runs even before a controller waits for it.
-struct Running {
+struct RunningProof {
     /// When the proof is done, the cache shows all writes from before this instant.
-    begun: BootInstant,
+    begun_at: BootInstant,
     done: Shared<BoxFuture<'static, ()>>,
     task: Task,
 }
 
 /// The cache proofs of one manager.
-pub struct View {
+pub struct CacheFreshness {
     /// The caches that alone justify writes.
     caches: BTreeMap<Resource, Cache>,
     api: Api,
     clock: Clock,
     spawner: Spawner,
-    proofs: BTreeMap<Resource, Running>,
+    proofs: BTreeMap<Resource, RunningProof>,
 }
 
-impl View {
+impl CacheFreshness {
     /// For the informers of these controllers.
     #[must_use]
     pub fn new(clients: &Clients, controllers: &[Controller], clock: Clock, spawner: Spawner) -> Self {
@@ -60,11 +60,11 @@ impl View {
     /// writes.
     pub fn prove_ahead(&mut self, last_write: BootInstant) {
         for (resource, Cache { watched, .. }) in self.caches.clone() {
-            let (begun, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
-            self.begin(resource, begun, async move {
+            let (begun_at, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
+            self.start_proof(resource, begun_at, async move {
                 // A stale cache catches up during the first proof. The first proof must not delay the second one.
-                let meantime = last_write.saturating_since(begun).saturating_sub(informer::REOPEN_AHEAD);
-                let caught_up = prove(watched.clone(), api.clone(), clock.clone(), begun);
+                let meantime = last_write.saturating_since(begun_at).saturating_sub(informer::REOPEN_AHEAD);
+                let caught_up = prove(watched.clone(), api.clone(), clock.clone(), begun_at);
                 let _ = tokio::time::timeout(meantime, caught_up).await;
                 prove(watched, api, clock, last_write).await;
             });
@@ -75,77 +75,84 @@ impl View {
     pub fn take_over(&mut self, takeover: Takeover) {
         for (resource, cache) in self.caches.clone() {
             // A proof from `prove_ahead` stays valid when it began after the last renewal of the last leader.
-            let ahead = match takeover {
+            let is_proved_ahead = match takeover {
                 Takeover::CrashOfOurs { last_change, .. } => {
-                    self.proofs.get(&resource).is_some_and(|it| it.begun > last_change)
+                    self.proofs.get(&resource).is_some_and(|it| it.begun_at > last_change)
                 }
                 Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => false,
             };
-            if ahead {
+            if is_proved_ahead {
                 continue;
             }
-            let noted = match &takeover {
+            let noted_version = match &takeover {
                 Takeover::ReleasedByOurs(notes) => notes.versions.get(&resource.to_string()).cloned(),
                 Takeover::First | Takeover::CrashOfOurs { .. } | Takeover::Other => None,
             };
             let (watched, api, clock) = (cache.watched, self.api.clone(), self.clock.clone());
             let now = self.clock.boot();
-            let begun = match takeover {
+            let begun_at = match takeover {
                 Takeover::CrashOfOurs { last_write, .. } => now.max(last_write),
                 // Acquiring the Lease took longer than the last holder was able to write.
                 Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => now,
             };
-            self.begin(resource, begun, async move {
-                let caught_up = match noted {
-                    Some(version) => tokio::time::timeout(CATCH_UP, passed(&*watched, version)).await.is_ok(),
+            self.start_proof(resource, begun_at, async move {
+                let caught_up = match noted_version {
+                    Some(version) => {
+                        tokio::time::timeout(CATCH_UP_TIMEOUT, wait_for_version(&*watched, version)).await.is_ok()
+                    }
                     None => false,
                 };
                 if !caught_up {
-                    prove(watched, api, clock, begun).await;
+                    prove(watched, api, clock, begun_at).await;
                 }
             });
         }
     }
 
     /// Completes when all of these informers are proved; at once without a previous leader.
-    pub fn proved(&self, caches: &[Cache]) -> impl Future<Output = ()> + Send + use<> {
+    pub fn wait_until_proved(&self, caches: &[Cache]) -> impl Future<Output = ()> + Send + use<> {
         let awaited = caches.iter().filter_map(|it| Some(self.proofs.get(it.watched.resource())?.done.clone()));
         join_all(awaited.collect::<Vec<_>>()).map(drop)
     }
 
     /// Waits, for one second at most, until the informers show the writes and deletions of this process. Then notes the
     /// version of each such type. A type without a note costs the successor a proof.
-    pub async fn notes(&self, clients: &Clients) -> Notes {
-        let shown = clients.recent_writes().writes().into_iter().filter_map(|(resource, writes)| {
+    pub async fn collect_notes(&self, clients: &Clients) -> Notes {
+        let pending = clients.recent_writes().writes().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, is_gone_or_deleting, .. } = self.caches.get(&resource)?.clone();
             // The watch does not answer, so the version may be old.
             if watched.unanswered_for().is_some() {
                 return None;
             }
             Some(async move {
-                let shown = async {
+                let caught_up = async {
                     if let Some(version) = writes.newest {
-                        passed(&*watched, version).await;
+                        wait_for_version(&*watched, version).await;
                     }
                     // A delete call returns no version to wait for.
                     while !writes.deleted.iter().all(|key| is_gone_or_deleting(key)) {
-                        tokio::time::sleep(LOOK).await;
+                        tokio::time::sleep(POLL_INTERVAL).await;
                     }
                 };
-                let complete = !writes.untracked && tokio::time::timeout(CATCH_UP, shown).await.is_ok();
+                let complete = !writes.untracked && tokio::time::timeout(CATCH_UP_TIMEOUT, caught_up).await.is_ok();
                 let version = watched.last_event_version().filter(|_| complete)?;
                 Some((resource.to_string(), version))
             })
         });
-        let versions = join_all(shown.collect::<Vec<_>>()).await.into_iter().flatten().collect();
+        let versions = join_all(pending.collect::<Vec<_>>()).await.into_iter().flatten().collect();
         Notes { versions }
     }
 
     /// Starts a proof and stops an older one of the same resource, which is no longer needed.
-    fn begin(&mut self, resource: Resource, begun: BootInstant, proof: impl Future<Output = ()> + Send + 'static) {
+    fn start_proof(
+        &mut self,
+        resource: Resource,
+        begun_at: BootInstant,
+        proof: impl Future<Output = ()> + Send + 'static,
+    ) {
         let done = proof.boxed().shared();
         let task = self.spawner.spawn("proof", done.clone());
-        if let Some(older) = self.proofs.insert(resource, Running { begun, done, task }) {
+        if let Some(older) = self.proofs.insert(resource, RunningProof { begun_at, done, task }) {
             older.task.stop();
         }
     }
@@ -154,19 +161,19 @@ impl View {
 async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended: BootInstant) {
     while let Err(err) = informer::prove(&*watched, &api, &clock, Some(old_term_ended)).await {
         tracing::warn!(%err, resource = %watched.resource(), "Cannot prove that the cache is new enough: its controllers wait");
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
     tracing::debug!(target: "v2", resource = %watched.resource(), "The cache is proved");
 }
 
 /// Waits until the store has passed `version`.
-async fn passed(watched: &dyn Watched, version: api::Version) {
-    let (tell, told) = tokio::sync::oneshot::channel();
+async fn wait_for_version(watched: &dyn Watched, version: api::Version) {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let wake = Box::new(move || {
-        // The receiver is gone after a timeout.
-        let _ = tell.send(());
+        // The other end is dropped after a timeout.
+        let _ = sender.send(());
     });
-    if !watched.call_when_passed(version, wake) && told.await.is_err() {
+    if !watched.call_when_passed(version, wake) && receiver.await.is_err() {
         // The informer is gone and will never pass the version.
         std::future::pending::<()>().await;
     }

@@ -9,13 +9,13 @@ const UNEXPECTED: &str = "unexpected";
 
 /// Which families and which label values are exported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choices {
+pub struct MetricsFilter {
     disabled: BTreeSet<String>,
     /// Allowed values, by family and label.
     allowed: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
 }
 
-impl Choices {
+impl MetricsFilter {
     /// Disables a family.
     ///
     /// # Errors
@@ -64,12 +64,12 @@ impl Choices {
             let (name, kind) = (family.name().to_owned(), family.get_field_type());
             let mut series = BTreeMap::<Vec<(String, String)>, Metric>::new();
             for mut metric in family.take_metric() {
-                if constrain(&mut metric, labels, |before| seen.insert(with_name(&name, before))) {
+                if replace_disallowed(&mut metric, labels, |before| seen.insert(with_name(&name, before))) {
                     new += 1;
                 }
                 let key = pairs(&metric);
                 match series.get_mut(&key) {
-                    Some(known) => add(known, &metric, kind),
+                    Some(existing) => merge_into(existing, &metric, kind),
                     None => drop(series.insert(key, metric)),
                 }
             }
@@ -81,7 +81,7 @@ impl Choices {
 
 /// Replaces the values that are not allowed. True when it replaced one and `is_new` returns true for the original
 /// labels.
-fn constrain(
+fn replace_disallowed(
     metric: &mut Metric,
     labels: &BTreeMap<String, BTreeSet<String>>,
     is_new: impl FnOnce(Vec<(String, String)>) -> bool,
@@ -107,27 +107,27 @@ fn with_name(name: &str, pairs: Vec<(String, String)>) -> Vec<String> {
 }
 
 /// Merges two series that have the same labels after the replacement.
-fn add(known: &mut Metric, other: &Metric, kind: MetricType) {
+fn merge_into(existing: &mut Metric, other: &Metric, kind: MetricType) {
     match kind {
         MetricType::COUNTER => {
             let mut sum = Counter::default();
-            sum.set_value(known.get_counter().get_value() + other.get_counter().get_value());
-            known.set_counter(sum);
+            sum.set_value(existing.get_counter().get_value() + other.get_counter().get_value());
+            existing.set_counter(sum);
         }
         MetricType::HISTOGRAM => {
-            let sum = together(known.get_histogram(), other.get_histogram());
-            known.set_histogram(sum);
+            let sum = merged_histogram(existing.get_histogram(), other.get_histogram());
+            existing.set_histogram(sum);
         }
         _ => {
             let mut sum = Gauge::default();
-            sum.set_value(known.get_gauge().get_value() + other.get_gauge().get_value());
-            known.set_gauge(sum);
+            sum.set_value(existing.get_gauge().get_value() + other.get_gauge().get_value());
+            existing.set_gauge(sum);
         }
     }
 }
 
 /// Merges two histograms. Series of one family have the same buckets.
-fn together(one: &Histogram, other: &Histogram) -> Histogram {
+fn merged_histogram(one: &Histogram, other: &Histogram) -> Histogram {
     let buckets = one.get_bucket().iter().zip(other.get_bucket()).map(|(one, other)| {
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(one.upper_bound());
@@ -143,8 +143,8 @@ fn together(one: &Histogram, other: &Histogram) -> Histogram {
 
 /// Letters, digits and `_`, without a leading digit; the name of a family may have colons.
 fn is_name(text: &str, colons: bool) -> bool {
-    let may = |it: char| it.is_ascii_alphanumeric() || it == '_' || (colons && it == ':');
-    text.chars().all(may) && text.starts_with(|it: char| !it.is_ascii_digit())
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || it == '_' || (colons && it == ':');
+    text.chars().all(is_allowed) && text.starts_with(|it: char| !it.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn acceptance_shell_046_a_disabled_family_is_missing_and_counted() {
-        let mut choices = Choices::default();
-        choices.disable("depth").unwrap();
-        let metrics = Metrics::with(choices);
+        let mut filter = MetricsFilter::default();
+        filter.disable("depth").unwrap();
+        let metrics = Metrics::with(filter);
         metrics.gauges("depth", "[BETA] Depth.", &["name"]).with_label_values(&["a"]).set(3);
         metrics.gauges("width", "[BETA] Width.", &["name"]).with_label_values(&["a"]).set(3);
         let text = metrics.encode();
@@ -169,10 +169,10 @@ mod tests {
 
     #[test]
     fn values_that_are_not_allowed_become_one_series() {
-        let mut choices = Choices::default();
-        choices.allow("requests_total,code", "200,201").unwrap();
-        choices.allow("latency_seconds,verb", "GET").unwrap();
-        let metrics = Metrics::with(choices);
+        let mut filter = MetricsFilter::default();
+        filter.allow("requests_total,code", "200,201").unwrap();
+        filter.allow("latency_seconds,verb", "GET").unwrap();
+        let metrics = Metrics::with(filter);
         let requests = metrics.counters("requests_total", "Requests.", &["code", "verb"]);
         for (code, verb, count) in [("200", "GET", 1), ("404", "GET", 2), ("500", "GET", 4), ("500", "PUT", 8)] {
             requests.with_label_values(&[code, verb]).inc_by(count);
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn a_key_without_family_or_label_is_refused() {
-        let mut choices = Choices::default();
+        let mut filter = MetricsFilter::default();
         for bad in ["a b", "", "1a", "a-b"] {
-            assert!(choices.disable(bad).is_err(), "{bad}");
-            assert!(choices.allow(&format!("{bad},label"), "v").is_err(), "{bad}");
-            assert!(choices.allow(&format!("family,{bad}"), "v").is_err(), "{bad}");
+            assert!(filter.disable(bad).is_err(), "{bad}");
+            assert!(filter.allow(&format!("{bad},label"), "v").is_err(), "{bad}");
+            assert!(filter.allow(&format!("family,{bad}"), "v").is_err(), "{bad}");
         }
-        assert!(choices.allow("family", "v").is_err() && choices.allow("family,a:b", "v").is_err());
-        assert!(choices.disable("ns:rule").is_ok() && choices.allow("ns:rule,label", "").is_ok());
+        assert!(filter.allow("family", "v").is_err() && filter.allow("family,a:b", "v").is_err());
+        assert!(filter.disable("ns:rule").is_ok() && filter.allow("ns:rule,label", "").is_ok());
     }
 }

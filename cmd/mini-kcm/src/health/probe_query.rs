@@ -1,13 +1,13 @@
 /// `?verbose` and `?exclude=name`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct ProbeQuery {
     /// Lists each check in the answer.
     pub verbose: bool,
     /// Names of checks whose failure is ignored.
     pub exclude: Vec<String>,
 }
 
-impl Query {
+impl ProbeQuery {
     /// Parses the query string of a URL.
     #[must_use]
     pub fn parse(query: &str) -> Self {
@@ -28,9 +28,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read_as_urls_are_written() {
-        let query =
-            |verbose, exclude: &[&str]| Query { verbose, exclude: exclude.iter().map(|it| (*it).to_owned()).collect() };
+    fn queries_are_parsed_as_url_encoded() {
+        let query = |verbose, exclude: &[&str]| ProbeQuery {
+            verbose,
+            exclude: exclude.iter().map(|it| (*it).to_owned()).collect(),
+        };
         for (text, want) in [
             ("", query(false, &[])),
             ("verbose", query(true, &[])),
@@ -40,7 +42,7 @@ mod tests {
             ("exclude", query(false, &[""])),
             ("%zz&=&&exclude=%ff", query(false, &["\u{fffd}"])),
         ] {
-            assert_eq!(Query::parse(text), want, "{text}");
+            assert_eq!(ProbeQuery::parse(text), want, "{text}");
         }
     }
 }

@@ -3,32 +3,32 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use super::{
-    line::Line,
     parse_duration,
+    parsed_line::ParsedLine,
     table::{Effect, Flag, Kind, find, flags},
     value,
 };
 
 /// Each worker is a task and needs memory even without work. A mistyped number must not use up all memory.
-const MOST_WORKERS: i64 = 10_000;
+const MAX_WORKERS: i64 = 10_000;
 
 /// The parsed flags. Every value has the syntax of its kind. Contains the errors found so far.
-pub struct Typed {
-    line: Line,
+pub struct FlagValues {
+    line: ParsedLine,
 }
 
-impl Typed {
-    pub(super) fn new(line: Line) -> Self {
+impl FlagValues {
+    pub(super) fn new(line: ParsedLine) -> Self {
         Self { line }
     }
 
     /// True when a flag is unknown, or its value has not the syntax of its kind.
-    pub(super) fn is_mistyped(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         !self.line.errors.is_empty()
     }
 
     /// Adds the error for words that belong to no flag. Returns true if there are any.
-    pub(super) fn refuse_words(&mut self) -> bool {
+    pub(super) fn reject_words(&mut self) -> bool {
         let stray = self.line.stray.take();
         let found = stray.is_some();
         self.line.errors.extend(stray);
@@ -53,7 +53,7 @@ impl Typed {
 
     /// True when the flag was given.
     #[must_use]
-    pub fn given(&self, name: &str) -> bool {
+    pub fn is_given(&self, name: &str) -> bool {
         self.line.values.contains_key(name)
     }
 
@@ -122,30 +122,30 @@ impl Typed {
     pub fn port(&mut self, name: &str) -> u16 {
         let port = self.int(name);
         u16::try_from(port).unwrap_or_else(|_| {
-            self.error(format!(
+            self.add_error(format!(
                 "--{name} {port} must be between 0 and 65535, inclusive. 0 for turning off secure port"
             ));
             0
         })
     }
 
-    /// A number of workers. Less than one is an error with upstream's message, and more than `MOST_WORKERS` is an
+    /// A number of workers. Less than one is an error with upstream's message, and more than `MAX_WORKERS` is an
     /// error too.
     pub fn workers(&mut self, name: &str) -> usize {
         let count = self.int(name);
         if count < 1 {
-            self.error(format!("{name} must be greater than 0, but got {count}"));
-        } else if count > MOST_WORKERS {
-            self.error(format!("{name} must not be more than {MOST_WORKERS}, but got {count}"));
+            self.add_error(format!("{name} must be greater than 0, but got {count}"));
+        } else if count > MAX_WORKERS {
+            self.add_error(format!("{name} must not be more than {MAX_WORKERS}, but got {count}"));
         }
-        usize::try_from(count.clamp(1, MOST_WORKERS)).unwrap_or(1)
+        usize::try_from(count.clamp(1, MAX_WORKERS)).unwrap_or(1)
     }
 
     /// A number, not negative.
     pub fn count(&mut self, name: &str) -> u32 {
         let count = self.int(name);
         u32::try_from(count).unwrap_or_else(|_| {
-            self.error(format!("{name} must not be less than 0, but got {count}"));
+            self.add_error(format!("{name} must not be less than 0, but got {count}"));
             0
         })
     }
@@ -159,7 +159,7 @@ impl Typed {
     }
 
     /// Adds an error.
-    pub fn error(&mut self, error: impl Into<String>) {
+    pub fn add_error(&mut self, error: impl Into<String>) {
         self.line.errors.push(error.into());
     }
 
@@ -173,32 +173,32 @@ impl Typed {
 
     /// Flags with a value other than their default that have no effect here, each with the reason.
     #[must_use]
-    pub fn without_effect(&self) -> Vec<(&'static Flag, &'static str)> {
-        let waiting = flags().filter_map(|flag| match flag.effect {
-            Effect::Waits(why) => Some((flag, why)),
-            Effect::Acts | Effect::Refused(_) => None,
+    pub fn changed_without_effect(&self) -> Vec<(&'static Flag, &'static str)> {
+        let ignored = flags().filter_map(|flag| match flag.effect {
+            Effect::Ignored(why) => Some((flag, why)),
+            Effect::Implemented | Effect::Refused(_) => None,
         });
-        waiting.filter(|(flag, _)| self.differs(flag)).collect()
+        ignored.filter(|(flag, _)| self.is_changed(flag)).collect()
     }
 
     /// Adds an error for each flag that must not be ignored and has not its default.
-    pub fn refuse(&mut self) {
+    pub fn reject_refused_flags(&mut self) {
         let refused = flags().filter_map(|flag| match flag.effect {
             Effect::Refused(why) => Some((flag, why)),
-            Effect::Acts | Effect::Waits(_) => None,
+            Effect::Implemented | Effect::Ignored(_) => None,
         });
-        let refused: Vec<_> = refused.filter(|(flag, _)| self.differs(flag)).collect();
+        let refused: Vec<_> = refused.filter(|(flag, _)| self.is_changed(flag)).collect();
         for (flag, why) in refused {
             let value = self.text(flag.name).to_owned();
-            self.error(format!("invalid argument {value:?} for \"--{}\" flag: not supported: {why}", flag.name));
+            self.add_error(format!("invalid argument {value:?} for \"--{}\" flag: not supported: {why}", flag.name));
         }
     }
 
     /// True when the flag was given with another meaning than its default.
     #[must_use]
-    pub fn differs(&self, flag: &Flag) -> bool {
+    pub fn is_changed(&self, flag: &Flag) -> bool {
         let name = flag.name;
-        if !self.given(name) {
+        if !self.is_given(name) {
             return false;
         }
         match flag.kind {
@@ -219,16 +219,16 @@ impl Typed {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::line, *};
+    use super::{super::parsed_line, *};
 
-    fn typed(args: &[&str]) -> Typed {
-        let typed = Typed::new(line::read(args.iter().map(|it| (*it).to_owned())));
-        assert_eq!(typed.line.errors, Vec::<String>::new(), "{args:?}");
-        typed
+    fn flag_values(args: &[&str]) -> FlagValues {
+        let flag_values = FlagValues::new(parsed_line::read(args.iter().map(|it| (*it).to_owned())));
+        assert_eq!(flag_values.line.errors, Vec::<String>::new(), "{args:?}");
+        flag_values
     }
 
     #[test]
-    fn booleans_and_underscores_are_gos() {
+    fn booleans_and_underscores_are_parsed_like_go() {
         for (args, want) in [
             (vec![], true),
             (vec!["--leader-elect"], true),
@@ -237,12 +237,12 @@ mod tests {
             (vec!["--leader-elect=0"], false),
             (vec!["--leader-elect=false", "--leader-elect=T"], true),
         ] {
-            assert_eq!(typed(&args).bool("leader-elect"), want, "{args:?}");
+            assert_eq!(flag_values(&args).bool("leader-elect"), want, "{args:?}");
         }
     }
 
     #[test]
-    fn lists_append_and_may_begin_with_a_dash() {
+    fn repeated_lists_append_and_may_begin_with_a_dash() {
         for (args, want) in [
             (vec![], vec!["*"]),
             (vec!["--controllers=*,-job"], vec!["*", "-job"]),
@@ -252,24 +252,24 @@ mod tests {
             (vec!["--controllers=\"a,b\",c"], vec!["a,b", "c"]),
             (vec!["--controllers="], vec![]),
         ] {
-            assert_eq!(typed(&args).list("controllers"), want, "{args:?}");
+            assert_eq!(flag_values(&args).list("controllers"), want, "{args:?}");
         }
     }
 
     #[test]
-    fn an_empty_address_leaves_it_at_what_it_was() {
+    fn empty_address_keeps_the_previous_value() {
         for (args, want) in [
             (vec![], "0.0.0.0"),
             (vec!["--bind-address="], "0.0.0.0"),
             (vec!["--bind-address=1.2.3.4", "--bind-address="], "1.2.3.4"),
             (vec!["--bind-address=1.2.3.4", "--bind-address=::1"], "::1"),
         ] {
-            assert_eq!(typed(&args).address("bind-address").to_string(), want, "{args:?}");
+            assert_eq!(flag_values(&args).address("bind-address").to_string(), want, "{args:?}");
         }
     }
 
     #[test]
-    fn workers_are_at_least_one_and_not_without_bound() {
+    fn number_of_workers_has_a_minimum_and_a_maximum() {
         for (count, want) in [
             ("1", Ok(1)),
             ("10000", Ok(10_000)),
@@ -277,12 +277,12 @@ mod tests {
             ("10001", Err("10001")),
             ("2147483647", Err("2147483647")),
         ] {
-            let mut typed = typed(&[&format!("--concurrent-namespace-syncs={count}")]);
-            let workers = typed.workers("concurrent-namespace-syncs");
+            let mut flag_values = flag_values(&[&format!("--concurrent-namespace-syncs={count}")]);
+            let workers = flag_values.workers("concurrent-namespace-syncs");
             match want {
-                Ok(want) => assert_eq!((workers, typed.finish()), (want, Ok(()))),
+                Ok(want) => assert_eq!((workers, flag_values.finish()), (want, Ok(()))),
                 Err(got) => {
-                    let errors = typed.finish().unwrap_err();
+                    let errors = flag_values.finish().unwrap_err();
                     assert!(
                         errors[0].starts_with("concurrent-namespace-syncs must")
                             && errors[0].ends_with(&format!("but got {got}")),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_meaning_than_the_default_differs() {
+    fn flag_is_changed_only_by_another_meaning_than_its_default() {
         for (args, name, want) in [
             (vec![], "profiling", false),
             (vec!["--profiling=T"], "profiling", false),
@@ -313,7 +313,7 @@ mod tests {
             (vec!["--root-ca-file="], "root-ca-file", false),
             (vec!["--root-ca-file=a"], "root-ca-file", true),
         ] {
-            assert_eq!(typed(&args).differs(find(name).unwrap()), want, "{args:?}");
+            assert_eq!(flag_values(&args).is_changed(find(name).unwrap()), want, "{args:?}");
         }
     }
 

@@ -3,16 +3,16 @@ use std::collections::BTreeSet;
 use client::{ACCOUNT_NAMESPACE, account_user};
 use serde_json::{Value, json};
 
-use crate::{config::Config, controllers::Known};
+use crate::{config::Config, controllers::KnownController};
 
 /// The namespace of the ConfigMap that the serving port reads.
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// One verb on one resource or path, needed by one identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
+pub struct Permission {
     /// The identity that needs it.
-    pub who: Who,
+    pub requester: Requester,
     /// The API group; empty for core.
     pub group: String,
     /// The plural name, followed by `/` and the subresource if there is one.
@@ -33,7 +33,7 @@ pub struct Wanted {
 
 /// The identity that sends requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Requester {
     /// The user of `--kubeconfig`.
     Manager,
     /// The user of `--authentication-kubeconfig`.
@@ -44,11 +44,11 @@ pub enum Who {
     Account(String),
 }
 
-impl Who {
+impl Requester {
     /// The identity that sends the access review. The manager sends it for a ServiceAccount, because a request by the
     /// account itself needs a token, and getting one would create a missing account.
     #[must_use]
-    pub(super) fn asker(&self) -> Self {
+    pub(super) fn review_sender(&self) -> Self {
         match self {
             Self::Account(_) => Self::Manager,
             other => other.clone(),
@@ -69,7 +69,7 @@ impl Who {
 
 /// The result of an access review.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AccessReviewResult {
     /// Access is allowed.
     Granted,
     /// Access is denied.
@@ -80,62 +80,63 @@ pub(super) enum Access {
 
 /// Every permission that a manager with this configuration needs, sorted, without duplicates.
 #[must_use]
-pub(super) fn wanted(config: &Config) -> Vec<Wanted> {
+pub(super) fn needed_permissions(config: &Config) -> Vec<Permission> {
     // Every term begins with a read of the server's health, and ends when it is refused.
-    let mut wanted = BTreeSet::from([Wanted::of_path(Who::Manager, "/healthz", "the start of a term")]);
-    for (known, _) in config.controllers.ours() {
-        of_controller(config, known, &mut wanted);
+    let mut permissions = BTreeSet::from([Permission::of_path(Requester::Manager, "/healthz", "the start of a term")]);
+    for (known, _) in config.controllers.implemented() {
+        add_for_controller(config, known, &mut permissions);
     }
-    of_election(config, &mut wanted);
-    of_serving(config, &mut wanted);
-    wanted.into_iter().collect()
+    add_for_election(config, &mut permissions);
+    add_for_serving(config, &mut permissions);
+    permissions.into_iter().collect()
 }
 
-fn of_election(config: &Config, wanted: &mut BTreeSet<Wanted>) {
+fn add_for_election(config: &Config, permissions: &mut BTreeSet<Permission>) {
     let Some(election) = &config.election else { return };
-    let lease = |verb: &str, name: &str, purpose: &str| Wanted {
+    let lease = |verb: &str, name: &str, purpose: &str| Permission {
         namespace: election.namespace.clone(),
         name: name.to_owned(),
-        ..Wanted::of(Who::Manager, ["coordination.k8s.io", "leases"], verb, purpose)
+        ..Permission::of(Requester::Manager, ["coordination.k8s.io", "leases"], verb, purpose)
     };
     // RBAC cannot restrict a create by object name.
-    wanted.insert(lease("create", "", "leader election"));
-    wanted.extend(["get", "update"].map(|verb| lease(verb, &election.name, "leader election")));
-    let better = [
+    permissions.insert(lease("create", "", "leader election"));
+    permissions.extend(["get", "update"].map(|verb| lease(verb, &election.name, "leader election")));
+    let optional = [
         lease("watch", &election.name, "a take-over as soon as the Lease is released"),
-        lease("list", "", "the look for other managers"),
+        lease("list", "", "the check for other managers"),
     ];
-    wanted.extend(better.map(|it| Wanted { needed: false, ..it }));
-    let event = |verb: &str| Wanted {
+    permissions.extend(optional.map(|it| Permission { needed: false, ..it }));
+    let event = |verb: &str| Permission {
         namespace: election.namespace.clone(),
-        ..Wanted::of(Who::Manager, ["", "events"], verb, "events of leader election")
+        ..Permission::of(Requester::Manager, ["", "events"], verb, "events of leader election")
     };
-    wanted.extend(["create", "patch"].map(event));
+    permissions.extend(["create", "patch"].map(event));
 }
 
 /// The reviews of the serving port, each with the identity of its flag.
-fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
+fn add_for_serving(config: &Config, permissions: &mut BTreeSet<Permission>) {
     let Some(serving) = &config.serving else { return };
-    let review =
-        |who: Who, group: &str, resource: &str, purpose: &str| Wanted::of(who, [group, resource], "create", purpose);
-    wanted.insert(review(
-        Who::Authenticator,
+    let review = |requester: Requester, group: &str, resource: &str, purpose: &str| {
+        Permission::of(requester, [group, resource], "create", purpose)
+    };
+    permissions.insert(review(
+        Requester::Authenticator,
         "authentication.k8s.io",
         "tokenreviews",
         "the serving port for its clients' tokens",
     ));
-    wanted.insert(review(
-        Who::Authorizer,
+    permissions.insert(review(
+        Requester::Authorizer,
         "authorization.k8s.io",
         "subjectaccessreviews",
         "the serving port for its clients' rights",
     ));
-    if serving.options.authentication.looks_up() {
-        wanted.insert(Wanted {
+    if serving.options.authentication.needs_lookup() {
+        permissions.insert(Permission {
             namespace: KUBE_SYSTEM.to_owned(),
             name: "extension-apiserver-authentication".to_owned(),
-            ..Wanted::of(
-                Who::Authenticator,
+            ..Permission::of(
+                Requester::Authenticator,
                 ["", "configmaps"],
                 "get",
                 "the serving port for its clients' certificates",
@@ -144,24 +145,24 @@ fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
     }
 }
 
-fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) {
+fn add_for_controller(config: &Config, known: &KnownController, permissions: &mut BTreeSet<Permission>) {
     let account = known.identity().filter(|_| config.identity.own_accounts);
-    let who = account.map_or(Who::Manager, |name| Who::Account(name.to_owned()));
-    wanted.extend(known.profile.paths.iter().map(|path| Wanted::of_path(who.clone(), path, known.name)));
-    let sides = [(who, known.profile.requests), (Who::Manager, known.profile.watches)];
-    for (who, rights) in sides {
+    let requester = account.map_or(Requester::Manager, |name| Requester::Account(name.to_owned()));
+    permissions.extend(known.profile.paths.iter().map(|path| Permission::of_path(requester.clone(), path, known.name)));
+    let requesters = [(requester, known.profile.requests), (Requester::Manager, known.profile.watches)];
+    for (requester, rights) in requesters {
         for right in rights {
-            let of = |verb: &&str| Wanted::of(who.clone(), [right.group, right.resource], verb, known.name);
-            wanted.extend(right.verbs.iter().map(of));
+            let of = |verb: &&str| Permission::of(requester.clone(), [right.group, right.resource], verb, known.name);
+            permissions.extend(right.verbs.iter().map(of));
         }
     }
     if let Some(account) = account {
-        let identity = |verb: &str, resource: &str, name: &str| Wanted {
+        let identity = |verb: &str, resource: &str, name: &str| Permission {
             namespace: ACCOUNT_NAMESPACE.to_owned(),
             name: name.to_owned(),
-            ..Wanted::of(Who::Manager, ["", resource], verb, "--use-service-account-credentials")
+            ..Permission::of(Requester::Manager, ["", resource], verb, "--use-service-account-credentials")
         };
-        wanted.extend([
+        permissions.extend([
             identity("get", "serviceaccounts", account),
             identity("create", "serviceaccounts", ""),
             identity("create", "serviceaccounts/token", account),
@@ -169,23 +170,23 @@ fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) 
     }
 }
 
-impl Wanted {
+impl Permission {
     /// A permission on all objects in all namespaces.
-    fn of(who: Who, [group, resource]: [&str; 2], verb: &str, purpose: &str) -> Self {
+    fn of(requester: Requester, [group, resource]: [&str; 2], verb: &str, purpose: &str) -> Self {
         let [group, resource, verb, purpose] = [group, resource, verb, purpose].map(str::to_owned);
         let [namespace, name, path] = [const { String::new() }; 3];
-        Self { who, group, resource, namespace, name, path, verb, purpose, needed: true }
+        Self { requester, group, resource, namespace, name, path, verb, purpose, needed: true }
     }
 
     /// A permission to read this non-resource URL.
-    fn of_path(who: Who, path: &str, purpose: &str) -> Self {
-        Self { path: path.to_owned(), ..Self::of(who, ["", ""], "get", purpose) }
+    fn of_path(requester: Requester, path: &str, purpose: &str) -> Self {
+        Self { path: path.to_owned(), ..Self::of(requester, ["", ""], "get", purpose) }
     }
 
     /// The path and the body of the access review.
     #[must_use]
-    pub(super) fn question(&self) -> (&'static str, Value) {
-        let Self { who, group, resource, namespace, name, path, verb, .. } = self;
+    pub(super) fn review_request(&self) -> (&'static str, Value) {
+        let Self { requester, group, resource, namespace, name, path, verb, .. } = self;
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let mut spec = if path.is_empty() {
             json!({ "resourceAttributes": {
@@ -195,14 +196,14 @@ impl Wanted {
         } else {
             json!({ "nonResourceAttributes": { "path": path, "verb": verb } })
         };
-        let (reviews, kind) = match who {
-            Who::Account(account) => {
+        let (reviews, kind) = match requester {
+            Requester::Account(account) => {
                 spec["user"] = json!(account_user(account));
                 let all = format!("system:serviceaccounts:{ACCOUNT_NAMESPACE}");
                 spec["groups"] = json!(["system:serviceaccounts", all, "system:authenticated"]);
                 ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "SubjectAccessReview")
             }
-            Who::Manager | Who::Authenticator | Who::Authorizer => {
+            Requester::Manager | Requester::Authenticator | Requester::Authorizer => {
                 ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfSubjectAccessReview")
             }
         };
@@ -232,30 +233,30 @@ impl Wanted {
 
 /// Parses the answer to an access review.
 #[must_use]
-pub(super) fn access(answer: &[u8]) -> Access {
+pub(super) fn access(answer: &[u8]) -> AccessReviewResult {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let status = &answer["status"];
     match (status["allowed"].as_bool(), status["evaluationError"].as_str()) {
-        (Some(true), _) => Access::Granted,
-        (Some(false), None | Some("")) => Access::Denied,
-        (_, Some(why)) => Access::Unknown(why.to_owned()),
-        (None, None) => Access::Unknown("the answer to the review has no status".to_owned()),
+        (Some(true), _) => AccessReviewResult::Granted,
+        (Some(false), None | Some("")) => AccessReviewResult::Denied,
+        (_, Some(why)) => AccessReviewResult::Unknown(why.to_owned()),
+        (None, None) => AccessReviewResult::Unknown("the answer to the review has no status".to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
+    use crate::flags::{Invocation, parse};
 
     fn texts(args: &[&str]) -> Vec<String> {
-        let Asked::Run(typed) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("prints") };
+        let Invocation::Run(typed) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("prints") };
         let config = Config::new(typed).unwrap();
-        wanted(&config).iter().map(|it| format!("{:?}: {}", it.who, it.text())).collect()
+        needed_permissions(&config).iter().map(|it| format!("{:?}: {}", it.requester, it.text())).collect()
     }
 
     #[test]
-    fn what_is_needed_follows_from_the_flags() {
+    fn needed_permissions_follow_from_the_flags() {
         let all = texts(&["--leader-elect-resource-name=l", "--leader-elect-resource-namespace=n"]);
         for line in [
             "Manager: watch leases of group coordination.k8s.io \"l\" in namespace n",
@@ -307,30 +308,33 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_cannot_be_watched_or_listed_is_only_doubtful() {
-        let Asked::Run(typed) = parse(Vec::new()) else { panic!("prints") };
-        let wanted = wanted(&Config::new(typed).unwrap());
-        let doubtful: Vec<&str> = wanted.iter().filter(|it| !it.needed).map(|it| it.verb.as_str()).collect();
-        assert_eq!(doubtful, ["list", "watch"]);
+    fn list_and_watch_of_leases_are_optional() {
+        let Invocation::Run(typed) = parse(Vec::new()) else { panic!("prints") };
+        let permissions = needed_permissions(&Config::new(typed).unwrap());
+        let optional: Vec<&str> = permissions.iter().filter(|it| !it.needed).map(|it| it.verb.as_str()).collect();
+        assert_eq!(optional, ["list", "watch"]);
     }
 
     #[test]
-    fn only_a_clear_no_is_a_no() {
+    fn only_a_denial_without_an_error_is_denied() {
         for (status, want) in [
-            (json!({ "allowed": true }), Access::Granted),
-            (json!({ "allowed": false, "reason": "" }), Access::Denied),
-            (json!({ "allowed": false, "evaluationError": "webhook" }), Access::Unknown("webhook".to_owned())),
-            (json!({ "allowed": true, "evaluationError": "one of two failed" }), Access::Granted),
+            (json!({ "allowed": true }), AccessReviewResult::Granted),
+            (json!({ "allowed": false, "reason": "" }), AccessReviewResult::Denied),
+            (
+                json!({ "allowed": false, "evaluationError": "webhook" }),
+                AccessReviewResult::Unknown("webhook".to_owned()),
+            ),
+            (json!({ "allowed": true, "evaluationError": "one of two failed" }), AccessReviewResult::Granted),
         ] {
             assert_eq!(access(json!({ "status": status }).to_string().as_bytes()), want);
         }
-        assert!(matches!(access(b"nonsense"), Access::Unknown(_)));
+        assert!(matches!(access(b"nonsense"), AccessReviewResult::Unknown(_)));
     }
 
     #[test]
-    fn a_review_names_the_subresource_apart() {
-        let wanted = Wanted::of(Who::Manager, ["", "namespaces/finalize"], "update", "");
-        let (path, question) = wanted.question();
+    fn review_has_the_subresource_as_a_field() {
+        let permission = Permission::of(Requester::Manager, ["", "namespaces/finalize"], "update", "");
+        let (path, question) = permission.review_request();
         assert!(path.ends_with("/selfsubjectaccessreviews"), "{path}");
         let asked = &question["spec"]["resourceAttributes"];
         assert_eq!((&asked["resource"], &asked["subresource"]), (&json!("namespaces"), &json!("finalize")));
@@ -338,16 +342,16 @@ mod tests {
     }
 
     #[test]
-    fn a_review_of_a_path_is_about_no_resource() {
-        let (_, question) = Wanted::of_path(Who::Manager, "/healthz", "").question();
+    fn review_of_a_path_has_no_resource() {
+        let (_, question) = Permission::of_path(Requester::Manager, "/healthz", "").review_request();
         assert_eq!(question["spec"], json!({ "nonResourceAttributes": { "path": "/healthz", "verb": "get" } }));
     }
 
     #[test]
-    fn an_account_is_asked_about_and_not_itself() {
-        let wanted = Wanted::of(Who::Account("a".to_owned()), ["", "pods"], "get", "");
-        assert_eq!(wanted.who.asker(), Who::Manager);
-        let (path, question) = wanted.question();
+    fn manager_sends_the_review_for_a_service_account() {
+        let permission = Permission::of(Requester::Account("a".to_owned()), ["", "pods"], "get", "");
+        assert_eq!(permission.requester.review_sender(), Requester::Manager);
+        let (path, question) = permission.review_request();
         assert!(path.ends_with("/subjectaccessreviews"), "{path}");
         assert_eq!(question["kind"], "SubjectAccessReview");
         assert_eq!(question["spec"]["user"], "system:serviceaccount:kube-system:a");

@@ -19,14 +19,14 @@ pub(super) const METRICS: Group = Group {
             "allow-metric-labels-manifest",
             Text,
             "",
-            "YAML file with the values of --allow-metric-labels below 'allowListMapping'; the flag goes before it.",
+            "YAML file with the values of --allow-metric-labels below 'allowListMapping'; the flag has priority.",
         ),
         flag("disabled-metrics", List, "", "Metrics that are not served."),
         flag(
             "show-hidden-metrics-for-version",
             Text,
             "",
-            "Show metrics that were hidden in this release; only the previous minor one. Nothing of ours is hidden.",
+            "Show metrics that were hidden in this release; only the previous minor one. mini-kcm hides none.",
         ),
     ],
 };

@@ -11,19 +11,19 @@ use crate::User;
 
 /// A complete response up to this size is not counted while it is sent. The number of connections limits the memory for
 /// such responses.
-pub const SMALL_ANSWER: usize = 4 << 10;
+pub const SMALL_RESPONSE: usize = 4 << 10;
 /// The maximum number of bytes, including escapes, that a response repeats of one text. So a response with all its
-/// texts is not larger than [`SMALL_ANSWER`].
-const REPEATED: usize = 256;
+/// texts is not larger than [`SMALL_RESPONSE`].
+const MAX_REPEATED: usize = 256;
 const ELLIPSIS: &str = "…";
 
 /// The beginning of `text`, as much as a response repeats. A client may send a very long text.
 #[must_use]
 pub fn shortened(text: &str) -> String {
-    if text.len() <= REPEATED {
+    if text.len() <= MAX_REPEATED {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(REPEATED - ELLIPSIS.len());
+    let end = text.floor_char_boundary(MAX_REPEATED - ELLIPSIS.len());
     text.get(..end).unwrap_or_default().to_owned() + ELLIPSIS
 }
 
@@ -46,28 +46,28 @@ struct Empty {}
 
 /// The 401 response.
 pub(crate) fn unauthorized(headers: &HeaderMap, query: Option<&str>) -> Response {
-    status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None, pretty(headers, query))
+    status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None, is_pretty(headers, query))
 }
 
 /// The 403 response.
 pub(crate) fn forbidden(
     user: &User,
-    asked: (&str, &str),
+    request: (&str, &str),
     reason: &str,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Response {
-    let (verb, path) = asked;
+    let (verb, path) = request;
     let (name, verb, path) = (quoted(&user.name), escaped(verb), quoted(path));
     let reason = if reason.is_empty() { String::new() } else { format!(": {}", shortened(reason)) };
     let message = format!("forbidden: User {name} cannot {verb} path {path}{reason}");
-    let mut answer = status(StatusCode::FORBIDDEN, "Forbidden", &message, Some(Empty {}), pretty(headers, query));
-    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    let mut response = status(StatusCode::FORBIDDEN, "Forbidden", &message, Some(Empty {}), is_pretty(headers, query));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// The 500 response when authorization failed with an error.
-pub(crate) fn undecided(path: &str, why: &str) -> Response {
+pub(crate) fn internal_error(path: &str, why: &str) -> Response {
     text(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Server Error: {}: {}", quoted(path), shortened(why)))
 }
 
@@ -112,9 +112,9 @@ fn escaped(text: &str) -> String {
 }
 
 /// True if the JSON is indented: by the `pretty` parameter or by the user agent (upstream `negotiation.isPrettyPrint`).
-fn pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
-    let asked = query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("pretty"));
-    match asked {
+fn is_pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
+    let parameter = query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("pretty"));
+    match parameter {
         Some(value) => !matches!(value, "=0" | "=false"),
         None => {
             let agent = headers.get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    async fn body(answer: Response) -> String {
-        String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    async fn body(response: Response) -> String {
+        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 
     fn from(agent: &str) -> HeaderMap {
@@ -138,41 +138,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_upstreams_to_the_byte() {
+    async fn refused_requests_get_upstreams_response_byte_for_byte() {
         let anonymous = User::anonymous();
-        let answer = forbidden(&anonymous, ("get", "/metrics"), "", &from("curl/8"), None);
-        assert_eq!(answer.headers()["content-type"], "application/json");
+        let response = forbidden(&anonymous, ("get", "/metrics"), "", &from("curl/8"), None);
+        assert_eq!(response.headers()["content-type"], "application/json");
         let recorded = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \
             \"message\": \"forbidden: User \\\"system:anonymous\\\" cannot get path \\\"/metrics\\\"\",\n  \
             \"reason\": \"Forbidden\",\n  \"details\": {},\n  \"code\": 403\n}";
-        assert_eq!((body(answer).await.as_str(), recorded.len()), (recorded, 224));
+        assert_eq!((body(response).await.as_str(), recorded.len()), (recorded, 224));
 
-        let answer = body(unauthorized(&from("curl/8"), None)).await;
-        assert_eq!(answer.len(), 157);
-        let answer = body(unauthorized(&from("Prometheus/3"), None)).await;
-        assert_eq!(answer.lines().count(), 1);
+        let response = body(unauthorized(&from("curl/8"), None)).await;
+        assert_eq!(response.len(), 157);
+        let response = body(unauthorized(&from("Prometheus/3"), None)).await;
+        assert_eq!(response.lines().count(), 1);
 
-        let answer = body(forbidden(&anonymous, ("get", "/foo b<a>"), "", &from("curl/8"), None)).await;
-        assert!(answer.contains(r#"path \"/foo b\u0026lt;a\u0026gt;\"""#), "{answer}");
+        let response = body(forbidden(&anonymous, ("get", "/foo b<a>"), "", &from("curl/8"), None)).await;
+        assert!(response.contains(r#"path \"/foo b\u0026lt;a\u0026gt;\"""#), "{response}");
     }
 
     #[tokio::test]
-    async fn whatever_is_repeated_a_refusal_stays_small() {
+    async fn response_with_long_texts_stays_small() {
         let pretty = from("curl/8");
         for long in ["&", "<", "\"", "\\", "\u{1}", "\u{200b}", "é", "a"] {
             let long = long.repeat(60_000);
             let user = User { name: long.clone(), ..User::anonymous() };
-            let answer = body(forbidden(&user, (&long, &long), &long, &pretty, None)).await;
-            assert!(answer.len() <= SMALL_ANSWER && answer.contains('…'), "{} {answer}", answer.len());
-            let status: serde_json::Value = serde_json::from_str(&answer).unwrap();
+            let response = body(forbidden(&user, (&long, &long), &long, &pretty, None)).await;
+            assert!(response.len() <= SMALL_RESPONSE && response.contains('…'), "{} {response}", response.len());
+            let status: serde_json::Value = serde_json::from_str(&response).unwrap();
             assert!(status["message"].as_str().unwrap().starts_with("forbidden: User \""), "{status}");
-            let answer = body(undecided(&long, &long)).await;
-            assert!(answer.len() <= SMALL_ANSWER && answer.contains('…'), "{} {answer}", answer.len());
+            let response = body(internal_error(&long, &long)).await;
+            assert!(response.len() <= SMALL_RESPONSE && response.contains('…'), "{} {response}", response.len());
         }
     }
 
     #[test]
-    fn only_what_is_long_is_shortened_and_no_character_is_cut() {
+    fn long_text_is_shortened_at_a_character_boundary() {
         for (text, want) in [
             (String::new(), String::new()),
             ("a".repeat(256), "a".repeat(256)),
@@ -184,11 +184,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reason_is_added() {
-        let answer = forbidden(&User::anonymous(), ("get", "/x"), "no such user", &HeaderMap::new(), Some("pretty=1"));
-        assert!(body(answer).await.contains("cannot get path \\\"/x\\\": no such user\""));
-        let answer = undecided("/metrics", "cannot connect");
-        assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8");
-        assert_eq!(body(answer).await, "Internal Server Error: \"/metrics\": cannot connect\n");
+    async fn response_contains_the_reason() {
+        let response =
+            forbidden(&User::anonymous(), ("get", "/x"), "no such user", &HeaderMap::new(), Some("pretty=1"));
+        assert!(body(response).await.contains("cannot get path \\\"/x\\\": no such user\""));
+        let response = internal_error("/metrics", "cannot connect");
+        assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(body(response).await, "Internal Server Error: \"/metrics\": cannot connect\n");
     }
 }

@@ -9,7 +9,7 @@ use super::{
 
 /// The parsed command line.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct ParsedLine {
     /// The values of each given flag, in order.
     pub(super) values: BTreeMap<&'static str, Vec<String>>,
     /// The errors of flags, in the order of the command line.
@@ -19,8 +19,8 @@ pub(super) struct Line {
     pub(super) stray: Option<String>,
 }
 
-pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
-    let mut reader = Reader { args: args.into_iter().collect::<Vec<_>>().into_iter(), line: Line::default() };
+pub(super) fn read(args: impl IntoIterator<Item = String>) -> ParsedLine {
+    let mut reader = Reader { args: args.into_iter().collect::<Vec<_>>().into_iter(), line: ParsedLine::default() };
     let mut words = Vec::new();
     while let Some(arg) = reader.args.next() {
         if arg == "--" {
@@ -44,7 +44,7 @@ pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
 
 struct Reader {
     args: vec::IntoIter<String>,
-    line: Line,
+    line: ParsedLine,
 }
 
 impl Reader {
@@ -58,7 +58,7 @@ impl Reader {
             self.line.errors.push(format!("unknown flag: --{name}"));
             return;
         };
-        let value = value.map(str::to_owned).or_else(|| alone(flag)).or_else(|| self.args.next());
+        let value = value.map(str::to_owned).or_else(|| implied_value(flag)).or_else(|| self.args.next());
         match value {
             Some(value) => self.set(flag, value),
             None => self.line.errors.push(format!("flag needs an argument: --{}", flag.name)),
@@ -81,7 +81,7 @@ impl Reader {
             };
             let value = match after.strip_prefix('=') {
                 Some(value) => Some(value.to_owned()),
-                None if alone(flag).is_some() => {
+                None if implied_value(flag).is_some() => {
                     self.set(flag, "true".to_owned());
                     rest = after;
                     continue;
@@ -112,7 +112,7 @@ impl Reader {
 }
 
 /// The value of a flag without a value, for the kinds that allow it.
-fn alone(flag: &Flag) -> Option<String> {
+fn implied_value(flag: &Flag) -> Option<String> {
     matches!(flag.kind, Kind::Bool | Kind::Version).then(|| "true".to_owned())
 }
 
@@ -120,12 +120,12 @@ fn alone(flag: &Flag) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn line(args: &[&str]) -> Line {
+    fn line(args: &[&str]) -> ParsedLine {
         read(args.iter().map(|it| (*it).to_owned()))
     }
 
     #[test]
-    fn values_stand_where_pflag_finds_them() {
+    fn values_are_parsed_like_pflag() {
         for (args, name, want) in [
             (vec!["--leader_elect"], "leader-elect", vec!["true"]),
             (vec!["--leader-elect=F", "--leader-elect=T"], "leader-elect", vec!["F", "T"]),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_no_mistake_when_they_are_all_empty_nor_beside_a_mistyped_flag() {
+    fn empty_words_are_accepted_and_flag_errors_have_priority_over_words() {
         for (args, errors, stray) in [
             (vec![""], 0, None),
             (vec!["", "--", ""], 0, None),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_in_pflags_words() {
+    fn every_error_has_pflags_message() {
         for (args, want) in [
             (vec!["--no-such", "value"], vec!["unknown flag: --no-such"]),
             (vec!["-x"], vec!["unknown shorthand flag: 'x' in -x"]),
@@ -187,8 +187,8 @@ mod tests {
             ),
         ] {
             let line = line(&args);
-            let said = if line.errors.is_empty() { line.stray.into_iter().collect() } else { line.errors };
-            assert_eq!(said, want, "{args:?}");
+            let messages = if line.errors.is_empty() { line.stray.into_iter().collect() } else { line.errors };
+            assert_eq!(messages, want, "{args:?}");
         }
     }
 }

@@ -5,14 +5,14 @@ use std::{
 
 use client::ACCOUNT_NAMESPACE;
 
-use super::rights::{Wanted, Who};
+use super::permissions::{Permission, Requester};
 
 /// The verbs for each target of the rules.
-type Rules<'a> = BTreeMap<On<'a>, BTreeSet<&'a str>>;
+type Rules<'a> = BTreeMap<RuleTarget<'a>, BTreeSet<&'a str>>;
 
 /// The target of one rule. RBAC has no rule with both paths and resources.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum On<'a> {
+enum RuleTarget<'a> {
     /// A non-resource URL. Only a ClusterRole can grant it.
     Path(&'a str),
     /// Objects of a resource; an empty name means all objects.
@@ -22,32 +22,32 @@ enum On<'a> {
 /// The roles and bindings that grant the missing permissions, as YAML to paste; empty when none is missing. `users` are
 /// the user names of the kubeconfigs.
 #[must_use]
-pub(super) fn yaml(missing: &[Wanted], users: &BTreeMap<Who, String>) -> String {
-    let mut roles: BTreeMap<(&Who, &str), Rules<'_>> = BTreeMap::new();
+pub(super) fn yaml(missing: &[Permission], users: &BTreeMap<Requester, String>) -> String {
+    let mut roles: BTreeMap<(&Requester, &str), Rules<'_>> = BTreeMap::new();
     for it in missing {
-        let rules = roles.entry((&it.who, &it.namespace)).or_default();
-        rules.entry(On::of(it)).or_default().insert(&it.verb);
+        let rules = roles.entry((&it.requester, &it.namespace)).or_default();
+        rules.entry(RuleTarget::of(it)).or_default().insert(&it.verb);
     }
     let mut text = String::new();
-    for ((who, namespace), rules) in roles {
-        let name = match who {
-            Who::Manager => "mini-kcm:missing".to_owned(),
+    for ((requester, namespace), rules) in roles {
+        let name = match requester {
+            Requester::Manager => "mini-kcm:missing".to_owned(),
             other => format!("mini-kcm:missing:{}", other.name()),
         };
-        role(&mut text, &name, namespace, &rules);
-        binding(&mut text, &name, namespace, &subject(who, users));
+        add_role(&mut text, &name, namespace, &rules);
+        add_binding(&mut text, &name, namespace, &subject(requester, users));
     }
     text
 }
 
-impl<'a> On<'a> {
-    fn of(wanted: &'a Wanted) -> Self {
-        let Wanted { group, resource, name, path, .. } = wanted;
+impl<'a> RuleTarget<'a> {
+    fn of(permission: &'a Permission) -> Self {
+        let Permission { group, resource, name, path, .. } = permission;
         if path.is_empty() { Self::Resource { group, resource, name } } else { Self::Path(path) }
     }
 }
 
-fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
+fn add_head(text: &mut String, kind: &str, name: &str, namespace: &str) {
     let kind = if namespace.is_empty() { format!("Cluster{kind}") } else { kind.to_owned() };
     // Writing into a string cannot fail.
     let _ = writeln!(text, "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name:?}");
@@ -56,17 +56,17 @@ fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
     }
 }
 
-fn role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
-    head(text, "Role", name, namespace);
+fn add_role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
+    add_head(text, "Role", name, namespace);
     text.push_str("rules:\n");
-    for (on, verbs) in rules {
-        let _ = match on {
-            On::Path(path) => writeln!(text, "  - nonResourceURLs: [{path:?}]"),
-            On::Resource { group, resource, .. } => {
+    for (target, verbs) in rules {
+        let _ = match target {
+            RuleTarget::Path(path) => writeln!(text, "  - nonResourceURLs: [{path:?}]"),
+            RuleTarget::Resource { group, resource, .. } => {
                 writeln!(text, "  - apiGroups: [{group:?}]\n    resources: [{resource:?}]")
             }
         };
-        if let On::Resource { name, .. } = on
+        if let RuleTarget::Resource { name, .. } = target
             && !name.is_empty()
         {
             let _ = writeln!(text, "    resourceNames: [{name:?}]");
@@ -76,8 +76,8 @@ fn role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
     }
 }
 
-fn binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
-    head(text, "RoleBinding", name, namespace);
+fn add_binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
+    add_head(text, "RoleBinding", name, namespace);
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     let _ = writeln!(
         text,
@@ -85,11 +85,11 @@ fn binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
     );
 }
 
-fn subject(who: &Who, users: &BTreeMap<Who, String>) -> String {
-    let user = users.get(who).map(String::as_str).unwrap_or_default();
-    let account = match who {
-        Who::Account(name) => Some((ACCOUNT_NAMESPACE, name.as_str())),
-        Who::Manager | Who::Authenticator | Who::Authorizer => {
+fn subject(requester: &Requester, users: &BTreeMap<Requester, String>) -> String {
+    let user = users.get(requester).map(String::as_str).unwrap_or_default();
+    let account = match requester {
+        Requester::Account(name) => Some((ACCOUNT_NAMESPACE, name.as_str())),
+        Requester::Manager | Requester::Authenticator | Requester::Authorizer => {
             user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'))
         }
     };
@@ -105,31 +105,38 @@ fn subject(who: &Who, users: &BTreeMap<Who, String>) -> String {
 mod tests {
     use super::*;
 
-    fn wanted(who: Who, group: &str, resource: &str, namespace: &str, name: &str, verb: &str) -> Wanted {
+    fn permission(
+        requester: Requester,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        verb: &str,
+    ) -> Permission {
         let [group, resource, namespace, name, verb] = [group, resource, namespace, name, verb].map(str::to_owned);
         let (path, purpose) = (String::new(), String::new());
-        Wanted { who, group, resource, namespace, name, path, verb, purpose, needed: true }
+        Permission { requester, group, resource, namespace, name, path, verb, purpose, needed: true }
     }
 
-    fn path(who: Who, path: &str) -> Wanted {
-        Wanted { path: path.to_owned(), ..wanted(who, "", "", "", "", "get") }
+    fn path(requester: Requester, path: &str) -> Permission {
+        Permission { path: path.to_owned(), ..permission(requester, "", "", "", "", "get") }
     }
 
-    fn users(manager: &str) -> BTreeMap<Who, String> {
-        BTreeMap::from([(Who::Manager, manager.to_owned())])
+    fn users(manager: &str) -> BTreeMap<Requester, String> {
+        BTreeMap::from([(Requester::Manager, manager.to_owned())])
     }
 
     #[test]
-    fn each_identity_and_scope_gets_a_role_of_its_own() {
-        let account = || Who::Account("namespace-controller".to_owned());
+    fn each_requester_and_namespace_gets_its_own_role() {
+        let account = || Requester::Account("namespace-controller".to_owned());
         let text = yaml(
             &[
-                wanted(account(), "", "namespaces/finalize", "", "", "update"),
-                wanted(account(), "", "namespaces", "", "", "get"),
-                wanted(account(), "", "namespaces", "", "", "delete"),
+                permission(account(), "", "namespaces/finalize", "", "", "update"),
+                permission(account(), "", "namespaces", "", "", "get"),
+                permission(account(), "", "namespaces", "", "", "delete"),
                 path(account(), "/apis"),
                 path(account(), "/api"),
-                wanted(Who::Manager, "coordination.k8s.io", "leases", "kube-system", "l", "update"),
+                permission(Requester::Manager, "coordination.k8s.io", "leases", "kube-system", "l", "update"),
             ],
             &users("some: \"body\""),
         );
@@ -193,9 +200,9 @@ subjects:
     }
 
     #[test]
-    fn a_manager_that_is_a_service_account_is_bound_as_one() {
+    fn service_account_of_the_manager_is_the_subject_of_the_binding() {
         let manager = users("system:serviceaccount:ns:name");
-        let text = yaml(&[wanted(Who::Manager, "", "pods", "", "", "get")], &manager);
+        let text = yaml(&[permission(Requester::Manager, "", "pods", "", "", "get")], &manager);
         assert!(text.contains("kind: ServiceAccount\n    name: \"name\"\n    namespace: \"ns\""), "{text}");
     }
 }
