@@ -12,9 +12,14 @@ mod serving;
 use std::{path::PathBuf, time::Duration};
 
 use client::Limits;
+use controller::{ControllerFlag, FlagKind, FlagValue, Settings};
 
 pub use self::serving::Serving;
-use crate::{controllers::Selection, flags::FlagValues, gates::Gates};
+use crate::{
+    controllers::{Selection, registry::REGISTRATIONS},
+    flags::FlagValues,
+    gates::Gates,
+};
 
 /// The whole configuration, complete before the first request.
 #[derive(Debug, Clone)]
@@ -23,8 +28,8 @@ pub struct Config {
     pub controllers: Selection,
     /// Feature gates, and the emulated release.
     pub gates: Gates,
-    /// Per-controller options.
-    pub options: Options,
+    /// The flags and gates of the controllers of this binary.
+    pub settings: Settings,
     /// `--kubeconfig`
     pub kubeconfig: Option<PathBuf>,
     /// `--master`
@@ -51,21 +56,6 @@ pub struct Config {
     pub observability: observability::Options,
     /// Warnings for the operator, one sentence each.
     pub warnings: Vec<String>,
-}
-
-/// Options of single controllers.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// The CronJob controller.
-    pub cron_job: cronjob_controller::Options,
-    /// The garbage collector.
-    pub garbage_collector: garbage_collector_controller::Options,
-    /// The Job controller.
-    pub job: job_controller::Options,
-    /// The namespace controller.
-    pub namespace: namespace_controller::Options,
-    /// The TTL-after-finished controller.
-    pub ttl_after_finished: ttl_after_finished_controller::Options,
 }
 
 /// Whether informers run on a standby.
@@ -119,28 +109,7 @@ impl Config {
                 Standby::Warm
             }
         };
-        let options = Options {
-            cron_job: cronjob_controller::Options {
-                workers: flags.workers("concurrent-cron-job-syncs"),
-                zone: cronjob_controller::ProcessZone::System,
-            },
-            garbage_collector: garbage_collector_controller::Options {
-                concurrent_syncs: flags.workers("concurrent-gc-syncs"),
-                max_deletes_per_minute: flags.count("gc-max-deletes-per-minute"),
-            },
-            job: job_controller::Options {
-                workers: flags.workers("concurrent-job-syncs"),
-                read_own_writes: gates.enabled("StaleControllerConsistencyJob"),
-                clear_start_time: gates.enabled("MutableSchedulingDirectivesForSuspendedJobs"),
-            },
-            namespace: namespace_controller::Options {
-                workers: flags.workers("concurrent-namespace-syncs"),
-                resync: flags.duration("namespace-sync-period"),
-            },
-            ttl_after_finished: ttl_after_finished_controller::Options {
-                workers: flags.workers("concurrent-ttl-after-finished-syncs"),
-            },
-        };
+        let settings = settings(&mut flags, &gates);
         let shutdown_timeout = flags.duration("controller-shutdown-timeout");
         flags.reject_refused_flags();
         ranges::check(&mut flags);
@@ -154,7 +123,7 @@ impl Config {
             election: election(&mut flags),
             controllers,
             gates,
-            options,
+            settings,
             kubeconfig: flags.optional("kubeconfig").map(PathBuf::from),
             master: flags.optional("master"),
             identity: identity::read(&mut flags),
@@ -170,6 +139,26 @@ impl Config {
         flags.finish()?;
         Ok(config)
     }
+}
+
+/// The values that the controllers declare.
+fn settings(flags: &mut FlagValues, gates: &Gates) -> Settings {
+    let mut settings = Settings::default();
+    for registration in REGISTRATIONS {
+        for ControllerFlag { name, kind, .. } in registration.flags {
+            let value = match kind {
+                FlagKind::Workers => FlagValue::Number(flags.workers(name)),
+                FlagKind::Count => FlagValue::Number(flags.count(name)),
+                FlagKind::Duration => FlagValue::Duration(flags.duration(name)),
+                FlagKind::Bool => FlagValue::Bool(flags.bool(name)),
+            };
+            settings.set_flag(name, value);
+        }
+        for gate in registration.gates {
+            settings.set_gate(gate, gates.enabled(gate));
+        }
+    }
+    settings
 }
 
 fn selection(flags: &mut FlagValues, gates: &Gates) -> Selection {
@@ -243,17 +232,22 @@ pub(crate) mod tests {
         assert_eq!(config.limits, Limits { qps: 20.0, burst: 30 });
         assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
-        assert_eq!(config.options.namespace.workers, 10);
-        assert_eq!(config.options.cron_job.workers, 5);
-        assert_eq!(config.options.ttl_after_finished.workers, 5);
-        assert_eq!(config.options.job.workers, 5);
-        assert_eq!(config.options.garbage_collector, garbage_collector_controller::Options::default());
-        assert_eq!(config.options.job, job_controller::Options::default());
+        let settings = &config.settings;
+        assert_eq!(namespace_controller::Options::from(settings).workers, 10);
+        assert_eq!(cronjob_controller::Options::from(settings).workers, 5);
+        assert_eq!(ttl_after_finished_controller::Options::from(settings).workers, 5);
+        assert_eq!(
+            garbage_collector_controller::Options::from(settings),
+            garbage_collector_controller::Options::default()
+        );
+        assert_eq!(job_controller::Options::from(settings), job_controller::Options::default());
     }
 
     #[test]
     fn gates_of_the_job_controller_set_its_options() {
-        let job = |gates: &str| config(&[&format!("--feature-gates={gates}")]).unwrap().options.job;
+        let job = |gates: &str| {
+            job_controller::Options::from(&config(&[&format!("--feature-gates={gates}")]).unwrap().settings)
+        };
         assert!(!job("StaleControllerConsistencyJob=false").read_own_writes);
         assert!(!job("MutableSchedulingDirectivesForSuspendedJobs=false").clear_start_time);
     }
@@ -275,7 +269,8 @@ pub(crate) mod tests {
     fn acceptance_cronjob_052_zero_workers_for_cron_jobs_are_an_error() {
         let errors = config(&["--concurrent-cron-job-syncs=0"]).unwrap_err();
         assert_eq!(errors, ["concurrent-cron-job-syncs must be greater than 0, but got 0"]);
-        assert_eq!(config(&["--concurrent-cron-job-syncs=7"]).unwrap().options.cron_job.workers, 7);
+        let config = config(&["--concurrent-cron-job-syncs=7"]).unwrap();
+        assert_eq!(cronjob_controller::Options::from(&config.settings).workers, 7);
     }
 
     #[test]
@@ -288,14 +283,14 @@ pub(crate) mod tests {
         assert_eq!(errors, want);
         let config = config(&["--concurrent-gc-syncs=3", "--gc-max-deletes-per-minute=60"]).unwrap();
         let want = garbage_collector_controller::Options { concurrent_syncs: 3, max_deletes_per_minute: 60 };
-        assert_eq!(config.options.garbage_collector, want);
+        assert_eq!(garbage_collector_controller::Options::from(&config.settings), want);
     }
 
     #[test]
     fn acceptance_shell_008_a_second_controllers_flag_appends() {
         let config = config(&["--controllers=*", "--controllers=-namespace"]).unwrap();
         assert_eq!(config.controllers.entries(), ["*", "-namespace-controller"]);
-        assert!(config.controllers.implemented().all(|(it, _)| it.name != "namespace-controller"));
+        assert!(config.controllers.implemented().all(|it| it.name != "namespace-controller"));
     }
 
     #[test]

@@ -1,222 +1,14 @@
-//! The table of controllers: canonical name, alias, default, and the start function of each controller in this binary.
-//!
-//! A new controller is one crate under `controllers/` and its constructor in this table. The table also contains the
-//! names of controllers that are not in this binary. So an operator's `--controllers` list is accepted unchanged, with
-//! a warning about the absent controllers.
+//! `--controllers`: which controllers run.
 
 mod idle;
-mod missing;
+pub(crate) mod registry;
 
 use std::collections::BTreeMap;
 
-use controller::{Builder, Profile};
+use controller::ByDefault::{Gated, On, Removed, WithKey};
 
-use crate::{config::Options, flags::FlagValues, gates::Gates};
-
-/// One line of the table.
-#[derive(Debug)]
-pub struct KnownController {
-    /// Canonical name. Its meaning never changes.
-    pub name: &'static str,
-    /// An older name that still works; empty without one.
-    pub alias: &'static str,
-    /// Its ServiceAccount in kube-system under `--use-service-account-credentials`, and always the name of its client.
-    /// Empty where upstream has none.
-    pub service_account: &'static str,
-    /// Its permissions and its marks on objects.
-    pub profile: Profile,
-    /// Whether `*` includes it.
-    pub default: ByDefault,
-    /// Its start function; `None` when it is not in this binary.
-    pub start: Option<StartFn>,
-}
-
-impl KnownController {
-    /// The ServiceAccount in kube-system that the controller may use.
-    #[must_use]
-    pub fn identity(&self) -> Option<&'static str> {
-        (!self.service_account.is_empty()).then_some(self.service_account)
-    }
-
-    /// All feature gates that the controller needs. Gates that are locked on in every known release are left out.
-    #[must_use]
-    pub fn gates(&self) -> &'static [&'static str] {
-        match self.default {
-            Gated(gates) => gates,
-            On | Off | WithKey | Removed => &[],
-        }
-    }
-}
-
-/// Declares a controller to its builder.
-pub type StartFn = fn(&mut Builder, &Options);
-
-/// When a controller runs without an entry of its own in `--controllers`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByDefault {
-    /// With `*`.
-    On,
-    /// Only when named.
-    Off,
-    /// With `*`, if these feature gates are on.
-    Gated(&'static [&'static str]),
-    /// With a signing key, whatever `--controllers` contains.
-    WithKey,
-    /// Never: a stub that upstream removed in 1.37.
-    Removed,
-}
-
-use ByDefault::{Gated, Off, On, Removed, WithKey};
-
-const fn absent(
-    name: &'static str,
-    alias: &'static str,
-    service_account: &'static str,
-    default: ByDefault,
-) -> KnownController {
-    KnownController { name, alias, service_account, profile: Profile::NONE, default, start: None }
-}
-
-/// Every name that `--controllers` accepts.
-pub const KNOWN: &[KnownController] = &[
-    KnownController {
-        name: namespace_controller::NAME,
-        alias: "namespace",
-        service_account: "namespace-controller",
-        profile: namespace_controller::PROFILE,
-        default: On,
-        start: Some(start_namespace),
-    },
-    absent("serviceaccount-token-controller", "serviceaccount-token", "", WithKey),
-    absent("endpoints-controller", "endpoint", "endpoint-controller", On),
-    absent("endpointslice-controller", "endpointslice", "endpointslice-controller", On),
-    absent("endpointslice-mirroring-controller", "endpointslicemirroring", "endpointslicemirroring-controller", On),
-    absent("replicationcontroller-controller", "replicationcontroller", "replication-controller", On),
-    absent("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", On),
-    absent("resourcequota-controller", "resourcequota", "resourcequota-controller", On),
-    absent("serviceaccount-controller", "serviceaccount", "service-account-controller", On),
-    KnownController {
-        name: garbage_collector_controller::NAME,
-        alias: "garbagecollector",
-        service_account: "generic-garbage-collector",
-        profile: garbage_collector_controller::PROFILE,
-        default: On,
-        start: Some(start_garbage_collector),
-    },
-    absent("daemonset-controller", "daemonset", "daemon-set-controller", On),
-    KnownController {
-        name: job_controller::NAME,
-        alias: "job",
-        service_account: "job-controller",
-        profile: job_controller::PROFILE,
-        default: On,
-        start: Some(start_job),
-    },
-    absent("podgroup-protection-controller", "", "podgroup-protection-controller", Gated(&["GenericWorkload"])),
-    absent("deployment-controller", "deployment", "deployment-controller", On),
-    absent("replicaset-controller", "replicaset", "replicaset-controller", On),
-    absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "horizontal-pod-autoscaler", On),
-    absent("disruption-controller", "disruption", "disruption-controller", On),
-    absent("statefulset-controller", "statefulset", "statefulset-controller", On),
-    KnownController {
-        name: cronjob_controller::NAME,
-        alias: "cronjob",
-        service_account: "cronjob-controller",
-        profile: cronjob_controller::PROFILE,
-        default: On,
-        start: Some(start_cron_job),
-    },
-    absent("certificatesigningrequest-signing-controller", "csrsigning", "certificate-controller", On),
-    absent("certificatesigningrequest-approving-controller", "csrapproving", "certificate-controller", On),
-    absent("certificatesigningrequest-cleaner-controller", "csrcleaner", "certificate-controller", On),
-    absent(
-        "podcertificaterequest-cleaner-controller",
-        "",
-        "podcertificaterequestcleaner",
-        Gated(&["PodCertificateRequest"]),
-    ),
-    absent("ttl-controller", "ttl", "ttl-controller", On),
-    absent("bootstrap-signer-controller", "bootstrapsigner", "bootstrap-signer", Off),
-    absent("token-cleaner-controller", "tokencleaner", "token-cleaner", Off),
-    absent("node-ipam-controller", "nodeipam", "node-controller", On),
-    absent("node-lifecycle-controller", "nodelifecycle", "node-controller", On),
-    absent("taint-eviction-controller", "", "node-controller", On),
-    absent("service-lb-controller", "service", "", Removed),
-    absent("node-route-controller", "route", "", Removed),
-    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", "", Removed),
-    absent("persistentvolume-binder-controller", "persistentvolume-binder", "persistent-volume-binder", On),
-    absent("persistentvolume-attach-detach-controller", "attachdetach", "attachdetach-controller", On),
-    absent("persistentvolume-expander-controller", "persistentvolume-expander", "expand-controller", On),
-    absent("persistentvolumeclaim-protection-controller", "pvc-protection", "pvc-protection-controller", On),
-    absent("persistentvolume-protection-controller", "pv-protection", "pv-protection-controller", On),
-    absent("volumeattributesclass-protection-controller", "", "volumeattributesclass-protection-controller", On),
-    absent("clusterrole-aggregation-controller", "clusterrole-aggregation", "clusterrole-aggregation-controller", On),
-    KnownController {
-        name: ttl_after_finished_controller::NAME,
-        alias: "ttl-after-finished",
-        service_account: "ttl-after-finished-controller",
-        profile: ttl_after_finished_controller::PROFILE,
-        default: On,
-        start: Some(start_ttl_after_finished),
-    },
-    absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", "root-ca-cert-publisher", On),
-    absent(
-        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
-        "",
-        "kube-apiserver-serving-clustertrustbundle-publisher",
-        Gated(&["ClusterTrustBundle"]),
-    ),
-    absent("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", On),
-    absent(
-        "storageversion-garbage-collector-controller",
-        "storage-version-gc",
-        "storage-version-garbage-collector",
-        Gated(&["APIServerIdentity", "StorageVersionAPI"]),
-    ),
-    absent("resourceclaim-controller", "resource-claim-controller", "resource-claim-controller", On),
-    absent(
-        "resourcepoolstatusrequest-controller",
-        "",
-        "resourcepoolstatusrequest-controller",
-        Gated(&["DRAResourcePoolStatus"]),
-    ),
-    absent("device-taint-eviction-controller", "", "device-taint-eviction-controller", Gated(&["DRADeviceTaints"])),
-    absent(
-        "legacy-serviceaccount-token-cleaner-controller",
-        "legacy-service-account-token-cleaner",
-        "legacy-service-account-token-cleaner",
-        On,
-    ),
-    absent("validatingadmissionpolicy-status-controller", "", "validatingadmissionpolicy-status-controller", On),
-    absent("service-cidr-controller", "", "service-cidrs-controller", On),
-    absent(
-        "storage-version-migrator-controller",
-        "svm",
-        "storage-version-migrator-controller",
-        Gated(&["StorageVersionMigrator"]),
-    ),
-    absent("selinux-warning-controller", "", "selinux-warning-controller", Off),
-];
-
-fn start_cron_job(builder: &mut Builder, options: &Options) {
-    cronjob_controller::start(builder, options.cron_job);
-}
-
-fn start_garbage_collector(builder: &mut Builder, options: &Options) {
-    garbage_collector_controller::start(builder, options.garbage_collector);
-}
-
-fn start_job(builder: &mut Builder, options: &Options) {
-    job_controller::start(builder, options.job);
-}
-
-fn start_namespace(builder: &mut Builder, options: &Options) {
-    namespace_controller::start(builder, options.namespace);
-}
-
-fn start_ttl_after_finished(builder: &mut Builder, options: &Options) {
-    ttl_after_finished_controller::start(builder, options.ttl_after_finished);
-}
+use self::registry::{KNOWN, KnownController};
+use crate::{flags::FlagValues, gates::Gates};
 
 /// `--controllers`, with aliases replaced by canonical names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -300,15 +92,13 @@ impl Selection {
     }
 
     /// The enabled controllers of this binary.
-    pub fn implemented(&self) -> impl Iterator<Item = (&'static KnownController, StartFn)> + '_ {
-        KNOWN.iter().filter(|it| self.is_enabled(it)).filter_map(|it| Some((it, it.start?)))
+    pub fn implemented(&self) -> impl Iterator<Item = &'static Registration> + '_ {
+        KNOWN.iter().filter(|it| self.is_enabled(it)).filter_map(|it| it.registration)
     }
 
     /// Enabled controllers that are not in this binary.
-    #[must_use]
-    pub fn absent(&self) -> Vec<&'static str> {
-        let absent = |it: &&KnownController| self.is_enabled(it) && it.start.is_none() && it.default != Removed;
-        KNOWN.iter().filter(absent).map(|it| it.name).collect()
+    pub fn absent(&self) -> impl Iterator<Item = &'static KnownController> + '_ {
+        KNOWN.iter().filter(|it| self.is_enabled(it) && it.registration.is_none() && it.default != Removed)
     }
 
     /// Warnings for the operator about this selection, one sentence each.
@@ -320,12 +110,8 @@ impl Selection {
             picked.join(", ")
         };
         let named = |known: &KnownController| self.entries.iter().any(|it| it == known.name);
-        let absent = self.absent();
-        if !absent.is_empty() {
-            let missing: Vec<String> = absent
-                .iter()
-                .map(|name| format!("{} ({name})", missing::missing_without(name).unwrap_or("its work")))
-                .collect();
+        let missing: Vec<String> = self.absent().map(|it| format!("{} ({})", it.purpose, it.name)).collect();
+        if !missing.is_empty() {
             warnings.push(format!(
                 "not in this binary; unless another manager runs them, the cluster gets no {}",
                 missing.join("; no ")
@@ -508,7 +294,10 @@ mod tests {
         let Invocation::Run(flags) = parse(Vec::new()) else { panic!("no flags") };
         let idle = selection("*,csrsigning").without_idle(&flags);
         for name in ["node-ipam-controller", "certificatesigningrequest-signing-controller"] {
-            assert!(selection("*").absent().contains(&name) && !idle.absent().contains(&name), "{name}");
+            assert!(
+                selection("*").absent().any(|it| it.name == name) && idle.absent().all(|it| it.name != name),
+                "{name}"
+            );
         }
         let shown: Vec<String> = idle.warnings().into_iter().filter(|it| it.contains("does not run")).collect();
         assert_eq!(
@@ -525,11 +314,11 @@ mod tests {
             let Invocation::Run(flags) = parse([flag.to_owned()]) else { panic!("no flags") };
             for list in ["*", "garbagecollector", "*,garbage-collector-controller"] {
                 let chosen = selection(list).without_idle(&flags);
-                let starts = chosen.implemented().any(|(it, _)| it.name == "garbage-collector-controller");
+                let starts = chosen.implemented().any(|it| it.name == "garbage-collector-controller");
                 assert_eq!(starts, want, "{list} {flag}");
             }
         }
-        assert!(selection("*").implemented().any(|(it, _)| it.name == "garbage-collector-controller"), "on by default");
+        assert!(selection("*").implemented().any(|it| it.name == "garbage-collector-controller"), "on by default");
     }
 
     #[test]

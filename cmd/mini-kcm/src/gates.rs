@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use metrics::Metrics;
 
 use crate::{
-    controllers::KNOWN,
+    controllers::registry::{KNOWN, REGISTRATIONS},
     flags::{FlagValues, boolean},
     version,
 };
@@ -72,17 +72,9 @@ impl FeatureGate {
     }
 }
 
-/// Gates that change the behaviour of this binary, without those that a controller of the table needs.
-const EFFECTIVE: &[&str] = &[
-    "AllAlpha",
-    "AllBeta",
-    "ComponentFlagz",
-    "ComponentStatusz",
-    "LoggingAlphaOptions",
-    "LoggingBetaOptions",
-    "MutableSchedulingDirectivesForSuspendedJobs",
-    "StaleControllerConsistencyJob",
-];
+/// Gates that change the behaviour of this binary, without those of controllers.
+const EFFECTIVE: &[&str] =
+    &["AllAlpha", "AllBeta", "ComponentFlagz", "ComponentStatusz", "LoggingAlphaOptions", "LoggingBetaOptions"];
 
 /// Gates of controllers of this binary that are not implemented, and the effect that is missing for each.
 const UNIMPLEMENTED: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
@@ -213,7 +205,9 @@ fn warnings(set: &BTreeMap<&'static str, bool>, known: &BTreeMap<&'static str, S
         picked.map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(", ")
     };
     let removed_later = names(&|_, spec, _| matches!(spec.stage, Stage::Stable | Stage::Deprecated));
-    let needed = |name: &str| KNOWN.iter().any(|it| it.gates().contains(&name));
+    let needed = |name: &str| {
+        KNOWN.iter().any(|it| it.gates().contains(&name)) || REGISTRATIONS.iter().any(|it| it.gates.contains(&name))
+    };
     let missing = |name: &str| UNIMPLEMENTED.iter().any(|it| it.0 == name);
     let without_effect =
         names(&|name, spec, on| on != spec.on && !EFFECTIVE.contains(&name) && !needed(name) && !missing(name));

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Accounts, Clients, Connection, Environment, Term, Transport};
 use clock::{Clock, Timestamp};
-use controller::{Builder, Controller, Deps as ControllerDeps};
+use controller::{Builder, Controller, Deps as ControllerDeps, Registration};
 use events::{ObjectReference, Recorder, Type};
 use futures::future::join_all;
 use informer::Informers;
@@ -212,7 +212,7 @@ impl Manager {
             flags: observability.flags,
             disabled: self.config.gates.disabled_pages(),
             version: self.config.gates.version(),
-            absent: self.config.controllers.absent(),
+            absent: self.config.controllers.absent().map(|it| it.name).collect(),
             log: self.deps.log.clone(),
             profiling: observability.profiling,
             clock: self.deps.clock.clone(),
@@ -295,12 +295,12 @@ impl Manager {
             stopping: self.stopping.clone(),
             resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
-        let enabled = self.config.controllers.implemented().map(|(known, start)| {
+        let enabled = self.config.controllers.implemented().map(|registration| {
+            let Registration { name, service_account, start, .. } = *registration;
             // Account tokens are requested from now on, so a warm standby has them long before its term.
-            let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
-            let client = known.identity().unwrap_or(known.name);
-            let mut builder = Builder::new(known.name, deps.clone()).with_identity(client, account);
-            start(&mut builder, &self.config.options);
+            let account = self.accounts.as_ref().map(|accounts| accounts.account(service_account));
+            let mut builder = Builder::new(name, deps.clone()).with_identity(service_account, account);
+            start(&mut builder, &self.config.settings);
             builder.build()
         });
         let mut controllers: Vec<Controller> = enabled.collect();

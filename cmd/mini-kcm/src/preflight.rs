@@ -348,18 +348,24 @@ impl Preflight {
     /// Finds writes of other managers between these two times, to subresources that only our controllers should write.
     async fn check_foreign_writes(&self, api: &Api, times: (Timestamp, Timestamp), report: &mut PreflightReport) {
         let mut foreign = BTreeSet::new();
-        for (known, _) in self.config.controllers.implemented() {
-            for mark in known.profile.marks {
+        for registration in self.config.controllers.implemented() {
+            for mark in registration.profile.marks {
                 match list(api, mark.list).await {
-                    Ok(objects) => {
-                        foreign.extend(other_managers::foreign_writes(known.name, &objects, mark.subresource, times))
-                    }
+                    Ok(objects) => foreign.extend(other_managers::foreign_writes(
+                        registration.name,
+                        &objects,
+                        mark.subresource,
+                        times,
+                    )),
                     Err(err) => {
-                        let text =
-                            format!("cannot find out whether another manager does the work of {}: {err}", known.name);
+                        let text = format!(
+                            "cannot find out whether another manager does the work of {}: {err}",
+                            registration.name
+                        );
                         report.add_finding(Severity::Warning, "rivals", text);
                         // Earlier writes of this controller may appear again, so they stay counted.
-                        foreign.extend(self.seen.lock().iter().filter(|it| it.controller == known.name).cloned());
+                        foreign
+                            .extend(self.seen.lock().iter().filter(|it| it.controller == registration.name).cloned());
                     }
                 }
             }

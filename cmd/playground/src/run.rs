@@ -281,7 +281,7 @@ fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
 /// Samples whose controller runs.
 fn runnable_samples(config: Option<&Config>) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
-        Some(config) => config.controllers.implemented().any(|(known, _)| known.name == controller),
+        Some(config) => config.controllers.implemented().any(|it| it.name == controller),
         // A real manager runs all controllers.
         None => true,
     };

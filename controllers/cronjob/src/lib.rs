@@ -28,7 +28,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
 use clock::{Clock, Drift};
-use controller::{Backoff, Builder, ConsistencyStore, Factor, Lane, Outcome, Profile, Proof, Queue, Right, TimedKey};
+use controller::{
+    Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Lane, Outcome, Profile, Proof,
+    Queue, Registration, Right, Settings, TimedKey,
+};
 use events::{ObjectReference, Recorder, Type};
 use informer::Informer;
 use parking_lot::Mutex;
@@ -62,6 +65,25 @@ pub const PROFILE: Profile = Profile {
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
+/// What the manager needs to know.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    alias: "cronjob",
+    service_account: "cronjob-controller",
+    profile: PROFILE,
+    default: ByDefault::On,
+    flags: &[ControllerFlag {
+        section: "Cronjob-controller flags",
+        name: "concurrent-cron-job-syncs",
+        kind: FlagKind::Workers,
+        default: "5",
+        help: "Concurrent syncs of CronJobs.",
+        is_upstream: true,
+    }],
+    gates: &[],
+    start: |builder, settings| start(builder, Options::from(settings)),
+};
+
 /// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -74,6 +96,12 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { workers: 5, zone: ProcessZone::Named("UTC") }
+    }
+}
+
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        Self { workers: settings.workers("concurrent-cron-job-syncs"), zone: ProcessZone::System }
     }
 }
 

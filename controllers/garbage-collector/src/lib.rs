@@ -33,7 +33,10 @@ use std::{sync::Arc, time::Duration};
 
 use api::Uid;
 use clock::Clock;
-use controller::{Backoff, Builder, Factor, Outcome, Profile, Right, error_chain};
+use controller::{
+    Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Outcome, Profile, Registration, Right, Settings,
+    error_chain,
+};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -80,7 +83,36 @@ const MONITOR_RETRY: Duration = Duration::from_secs(1);
 /// The retry interval of an item that waits only for proofs. They take two seconds, in the first minute of a term.
 const PROOF_RETRY: Duration = Duration::from_millis(250);
 
-/// The flags of this controller.
+/// What the manager needs to know.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    alias: "garbagecollector",
+    service_account: "generic-garbage-collector",
+    profile: PROFILE,
+    default: ByDefault::On,
+    flags: &[
+        ControllerFlag {
+            section: "Garbage-collector-controller flags",
+            name: "concurrent-gc-syncs",
+            kind: FlagKind::Workers,
+            default: "20",
+            help: "Concurrent syncs of objects to collect, and as many of objects to orphan.",
+            is_upstream: true,
+        },
+        ControllerFlag {
+            section: "Mini-kcm flags",
+            name: "gc-max-deletes-per-minute",
+            kind: FlagKind::Count,
+            default: "0",
+            help: "Maximum number of objects that the garbage collector deletes per minute; it logs the delayed ones; 0: no limit.",
+            is_upstream: false,
+        },
+    ],
+    gates: &[],
+    start: |builder, settings| start(builder, Options::from(settings)),
+};
+
+/// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-gc-syncs`: the number of workers that delete, and also of workers that orphan.
@@ -95,7 +127,16 @@ impl Default for Options {
     }
 }
 
-/// Registers the controller.
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            concurrent_syncs: settings.workers("concurrent-gc-syncs"),
+            max_deletes_per_minute: settings.count("gc-max-deletes-per-minute"),
+        }
+    }
+}
+
+/// Adds the controller to the manager.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { concurrent_syncs, max_deletes_per_minute } = options;
     let api = builder.api(FACTOR);

@@ -34,7 +34,10 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Job, ObjectKey, Pod, Uid, Version};
 use clock::Clock;
-use controller::{Backoff, Builder, ConsistencyStore, Factor, Profile, Proof, Queue, Right};
+use controller::{
+    Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Profile, Proof, Queue,
+    Registration, Right, Settings,
+};
 use events::Recorder;
 use informer::Informer;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +70,25 @@ pub const PROFILE: Profile = Profile {
 /// A failing key is retried after one second, and finally every minute.
 const BACKOFF: Backoff = Backoff::per_key(Duration::from_secs(1), Duration::from_secs(60));
 
+/// What the manager needs to know.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    alias: "job",
+    service_account: "job-controller",
+    profile: PROFILE,
+    default: ByDefault::On,
+    flags: &[ControllerFlag {
+        section: "Job-controller flags",
+        name: "concurrent-job-syncs",
+        kind: FlagKind::Workers,
+        default: "5",
+        help: "Concurrent syncs of Jobs.",
+        is_upstream: true,
+    }],
+    gates: &["StaleControllerConsistencyJob", "MutableSchedulingDirectivesForSuspendedJobs"],
+    start: |builder, settings| start(builder, Options::from(settings)),
+};
+
 /// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -81,6 +103,16 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { workers: 5, read_own_writes: true, clear_start_time: true }
+    }
+}
+
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            workers: settings.workers("concurrent-job-syncs"),
+            read_own_writes: settings.is_enabled("StaleControllerConsistencyJob"),
+            clear_start_time: settings.is_enabled("MutableSchedulingDirectivesForSuspendedJobs"),
+        }
     }
 }
 

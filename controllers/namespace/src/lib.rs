@@ -32,7 +32,9 @@ use api::{Atom, MetaRef, Namespace};
 use client::Api;
 use client::discovery::Discoveries;
 use clock::Clock;
-use controller::{Backoff, Builder, Factor, Mark, Profile, Proof, Right};
+use controller::{
+    Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Mark, Profile, Proof, Registration, Right, Settings,
+};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -66,7 +68,36 @@ const FACTOR: Factor = Factor { qps: 20.0, burst: 100 };
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(60), bucket: Some((10.0, 100)) };
 
-/// The flags of this controller.
+/// What the manager needs to know.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    alias: "namespace",
+    service_account: "namespace-controller",
+    profile: PROFILE,
+    default: ByDefault::On,
+    flags: &[
+        ControllerFlag {
+            section: "Namespace-controller flags",
+            name: "concurrent-namespace-syncs",
+            kind: FlagKind::Workers,
+            default: "10",
+            help: "Concurrent syncs of namespaces.",
+            is_upstream: true,
+        },
+        ControllerFlag {
+            section: "Namespace-controller flags",
+            name: "namespace-sync-period",
+            kind: FlagKind::Duration,
+            default: "5m0s",
+            help: "Resync period of terminating namespaces.",
+            is_upstream: true,
+        },
+    ],
+    gates: &[],
+    start: |builder, settings| start(builder, Options::from(settings)),
+};
+
+/// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-namespace-syncs`
@@ -81,7 +112,16 @@ impl Default for Options {
     }
 }
 
-/// Registers the controller.
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            workers: settings.workers("concurrent-namespace-syncs"),
+            resync: settings.duration("namespace-sync-period"),
+        }
+    }
+}
+
+/// Adds the controller to the manager.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers, resync } = options;
     // Every write depends on a live read, so the freshness of the cache need not be proved.

@@ -21,7 +21,10 @@ use std::{sync::Arc, time::Duration};
 use api::Job;
 use client::Api;
 use clock::{Clock, Drift};
-use controller::{Backoff, Builder, Factor, Lane, Outcome, Profile, Proof, Queue, Right, TimedKey};
+use controller::{
+    Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Lane, Outcome, Profile, Proof, Queue, Registration,
+    Right, Settings, TimedKey,
+};
 use events::Recorder;
 use informer::Store;
 use parking_lot::Mutex;
@@ -47,6 +50,25 @@ pub const PROFILE: Profile = Profile {
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
+/// What the manager needs to know.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    alias: "ttl-after-finished",
+    service_account: "ttl-after-finished-controller",
+    profile: PROFILE,
+    default: ByDefault::On,
+    flags: &[ControllerFlag {
+        section: "Ttl-after-finished-controller flags",
+        name: "concurrent-ttl-after-finished-syncs",
+        kind: FlagKind::Workers,
+        default: "5",
+        help: "Concurrent syncs of finished Jobs.",
+        is_upstream: true,
+    }],
+    gates: &[],
+    start: |builder, settings| start(builder, Options::from(settings)),
+};
+
 /// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -57,6 +79,12 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { workers: 5 }
+    }
+}
+
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        Self { workers: settings.workers("concurrent-ttl-after-finished-syncs") }
     }
 }
 

@@ -73,7 +73,7 @@ fn acceptance_shell_047_argument_lists_of_kubeadm_kind_and_others_are_accepted_u
     for list in all() {
         let config = config(&list);
         assert!(config.election.is_some() && config.serving.is_some(), "{list}");
-        let namespace = config.controllers.implemented().any(|(known, _)| known.name == namespace_controller::NAME);
+        let namespace = config.controllers.implemented().any(|it| it.name == namespace_controller::NAME);
         assert!(namespace, "{list}");
     }
 }

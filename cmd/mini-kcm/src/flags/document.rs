@@ -10,7 +10,7 @@ fn document() -> String {
     let mut text = HEAD.to_owned();
     for group in GROUPS {
         write!(text, "\n### {}\n\n| flag | default | releases | here |\n|---|---|---|---|\n", group.name).unwrap();
-        for flag in group.flags {
+        for flag in group.flags() {
             let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
             writeln!(text, "| `--{}` {} | {default} | {} | {} |", flag.name, kind(flag), releases(flag), effect(flag))
                 .unwrap();

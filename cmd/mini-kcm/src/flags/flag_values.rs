@@ -131,14 +131,14 @@ impl FlagValues {
 
     /// A number of workers. Less than one is an error with upstream's message, and more than `MAX_WORKERS` is an
     /// error too.
-    pub fn workers(&mut self, name: &str) -> usize {
+    pub fn workers(&mut self, name: &str) -> u32 {
         let count = self.int(name);
         if count < 1 {
             self.add_error(format!("{name} must be greater than 0, but got {count}"));
         } else if count > MAX_WORKERS {
             self.add_error(format!("{name} must not be more than {MAX_WORKERS}, but got {count}"));
         }
-        usize::try_from(count.clamp(1, MAX_WORKERS)).unwrap_or(1)
+        u32::try_from(count.clamp(1, MAX_WORKERS)).unwrap_or(1)
     }
 
     /// A number, not negative.

@@ -11,11 +11,11 @@ use super::{
 #[must_use]
 pub fn help() -> String {
     let mut text =
-        "The controllers of Kubernetes in a tenth of the memory. Flags are those of kube-controller-manager.\n\n\
+        "The controllers of Kubernetes in a fraction of the memory. Flags are those of kube-controller-manager.\n\n\
         Usage:\n  mini-kcm [flags]\n"
             .to_owned();
     for group in GROUPS {
-        let shown = group.flags.iter().filter(|it| it.history != History::Deprecated);
+        let shown = group.flags().filter(|it| it.history != History::Deprecated);
         let lines: Vec<(String, &Flag)> = shown.map(|it| (flag_column(it), it)).collect();
         let width = lines.iter().map(|(flag_column, _)| flag_column.len()).max().unwrap_or_default();
         // Writing to a String cannot fail.

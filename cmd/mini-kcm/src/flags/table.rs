@@ -11,17 +11,61 @@ mod serving;
 mod storage;
 mod workloads;
 
+use std::sync::LazyLock;
+
+use controller::{ControllerFlag, FlagKind, Registration};
+
+use crate::controllers::registry::REGISTRATIONS;
+
 /// The flags of one section of the help.
 #[derive(Debug)]
 pub struct Group {
     /// The title of the section.
     pub name: &'static str,
-    /// In alphabetical order.
-    pub flags: &'static [Flag],
+    /// The flags of the manager, and those of controllers that are not in this binary.
+    flags: &'static [Flag],
+}
+
+impl Group {
+    /// All flags of the section in alphabetical order.
+    pub fn flags(&self) -> impl Iterator<Item = &'static Flag> {
+        FLAGS.iter().filter(|it| it.0 == self.name).map(|it| &it.1)
+    }
+}
+
+/// Every flag with the title of its section, in the order of the help.
+static FLAGS: LazyLock<Vec<(&'static str, Flag)>> = LazyLock::new(|| flags_with(REGISTRATIONS));
+
+/// The same with the flags of these controllers.
+fn flags_with(registrations: &[&Registration]) -> Vec<(&'static str, Flag)> {
+    let of_controllers = |section: &str| {
+        let all = registrations.iter().flat_map(|it| it.flags);
+        all.filter(move |it| it.section == section).map(Flag::from)
+    };
+    let mut flags = Vec::new();
+    for group in GROUPS {
+        let mut of_group: Vec<Flag> = group.flags.iter().copied().chain(of_controllers(group.name)).collect();
+        of_group.sort_by_key(|it| it.name);
+        flags.extend(of_group.into_iter().map(|it| (group.name, it)));
+    }
+    flags
+}
+
+impl From<&ControllerFlag> for Flag {
+    fn from(flag: &ControllerFlag) -> Self {
+        let ControllerFlag { section: _, name, kind, default, help, is_upstream } = *flag;
+        let kind = match kind {
+            FlagKind::Workers | FlagKind::Count => Kind::Int32,
+            FlagKind::Duration => Kind::Duration,
+            FlagKind::Bool => Kind::Bool,
+        };
+        let history = if is_upstream { History::Both } else { History::Ours };
+        Self { name, kind, default, help, effect: Effect::Implemented, history }
+    }
 }
 
 /// One flag.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Flag {
     /// The name without dashes, with `_` written as `-`.
     pub name: &'static str,
@@ -200,11 +244,55 @@ pub const GROUPS: &[Group] = &[
 
 /// Every flag, in the order of the help.
 pub fn flags() -> impl Iterator<Item = &'static Flag> {
-    GROUPS.iter().flat_map(|it| it.flags)
+    FLAGS.iter().map(|it| &it.1)
 }
 
 /// The flag with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Flag> {
     flags().find(|it| it.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use controller::{ByDefault, Profile};
+
+    use super::*;
+
+    const NEW: Registration = Registration {
+        name: "new-controller",
+        alias: "",
+        service_account: "new-controller",
+        profile: Profile::NONE,
+        default: ByDefault::On,
+        flags: &[ControllerFlag {
+            section: "Namespace-controller flags",
+            name: "new-period",
+            kind: FlagKind::Duration,
+            default: "1m0s",
+            help: "A period.",
+            is_upstream: true,
+        }],
+        gates: &[],
+        start: |_, _| {},
+    };
+
+    #[test]
+    fn flags_of_a_registration_are_in_their_section_and_have_an_effect() {
+        let registrations: Vec<&Registration> = REGISTRATIONS.iter().copied().chain([&NEW]).collect();
+        let all = flags_with(&registrations);
+        let of_section = all.iter().filter(|it| it.0 == "Namespace-controller flags");
+        let names: Vec<&str> = of_section.map(|it| it.1.name).collect();
+        assert_eq!(names, ["concurrent-namespace-syncs", "namespace-sync-period", "new-period"]);
+        let new = &all.iter().find(|it| it.1.name == "new-period").unwrap().1;
+        assert_eq!((new.kind, new.default, new.effect), (Kind::Duration, "1m0s", Effect::Implemented));
+    }
+
+    #[test]
+    fn every_section_of_a_registration_exists() {
+        let sections = REGISTRATIONS.iter().flat_map(|it| it.flags).map(|it| it.section);
+        for section in sections {
+            assert!(GROUPS.iter().any(|it| it.name == section), "{section}");
+        }
+    }
 }

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
 use client::{ACCOUNT_NAMESPACE, account_user};
+use controller::Registration;
 use serde_json::{Value, json};
 
-use crate::{config::Config, controllers::KnownController};
+use crate::config::Config;
 
 /// The namespace of the ConfigMap that the serving port reads.
 const KUBE_SYSTEM: &str = "kube-system";
@@ -83,8 +84,8 @@ pub(super) enum AccessReviewResult {
 pub(super) fn needed_permissions(config: &Config) -> Vec<Permission> {
     // Every term begins with a read of the server's health, and ends when it is refused.
     let mut permissions = BTreeSet::from([Permission::of_path(Requester::Manager, "/healthz", "the start of a term")]);
-    for (known, _) in config.controllers.implemented() {
-        add_for_controller(config, known, &mut permissions);
+    for registration in config.controllers.implemented() {
+        add_for_controller(config, registration, &mut permissions);
     }
     add_for_election(config, &mut permissions);
     add_for_serving(config, &mut permissions);
@@ -145,14 +146,17 @@ fn add_for_serving(config: &Config, permissions: &mut BTreeSet<Permission>) {
     }
 }
 
-fn add_for_controller(config: &Config, known: &KnownController, permissions: &mut BTreeSet<Permission>) {
-    let account = known.identity().filter(|_| config.identity.own_accounts);
+fn add_for_controller(config: &Config, registration: &Registration, permissions: &mut BTreeSet<Permission>) {
+    let account = config.identity.own_accounts.then_some(registration.service_account);
     let requester = account.map_or(Requester::Manager, |name| Requester::Account(name.to_owned()));
-    permissions.extend(known.profile.paths.iter().map(|path| Permission::of_path(requester.clone(), path, known.name)));
-    let requesters = [(requester, known.profile.requests), (Requester::Manager, known.profile.watches)];
+    permissions.extend(
+        registration.profile.paths.iter().map(|path| Permission::of_path(requester.clone(), path, registration.name)),
+    );
+    let requesters = [(requester, registration.profile.requests), (Requester::Manager, registration.profile.watches)];
     for (requester, rights) in requesters {
         for right in rights {
-            let of = |verb: &&str| Permission::of(requester.clone(), [right.group, right.resource], verb, known.name);
+            let of =
+                |verb: &&str| Permission::of(requester.clone(), [right.group, right.resource], verb, registration.name);
             permissions.extend(right.verbs.iter().map(of));
         }
     }

@@ -7,12 +7,13 @@
 //! that becomes leader needs no special code. A controller that finds its informers at run time uses a [background
 //! task](Builder::background), which also runs on a standby.
 //!
-//! Reading order: [`Builder`], [`Controller`], then the modules `workqueue`, `runner` and `consistency`.
+//! Reading order: [`Registration`], [`Builder`], [`Controller`], then the modules `workqueue`, `runner` and `consistency`.
 
 mod builder;
 mod consistency;
 mod page;
 mod profile;
+mod registration;
 mod runner;
 mod running;
 mod timed_key;
@@ -22,6 +23,7 @@ pub use builder::{Builder, Deps, Factor, Proof};
 pub use consistency::ConsistencyStore;
 pub use page::{Page, PageContent, Query};
 pub use profile::{Mark, Profile, Right};
+pub use registration::{ByDefault, ControllerFlag, FlagKind, FlagValue, Registration, Settings};
 pub use runner::{Environment, Outcome, Reading, STALL, Stuck, WorkerHealth, Workers, error_chain};
 pub use running::{Cache, Controller};
 pub use timed_key::TimedKey;

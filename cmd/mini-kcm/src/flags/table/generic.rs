@@ -111,13 +111,6 @@ pub(super) const OURS: Group = Group {
     name: "Mini-kcm flags",
     flags: &[
         flag(
-            "gc-max-deletes-per-minute",
-            Int32,
-            "0",
-            "Maximum number of objects that the garbage collector deletes per minute; it logs the delayed ones; 0: no limit.",
-        )
-        .of(Ours),
-        flag(
             "preflight",
             Bool,
             "false",

@@ -3,18 +3,12 @@
 use super::{
     Group,
     Kind::{Duration, Int32, Text},
-    absent, flag,
+    absent,
 };
 
-pub(super) const JOB: Group = Group {
-    name: "Job-controller flags",
-    flags: &[flag("concurrent-job-syncs", Int32, "5", "Concurrent syncs of Jobs.")],
-};
+pub(super) const JOB: Group = Group { name: "Job-controller flags", flags: &[] };
 
-pub(super) const CRONJOB: Group = Group {
-    name: "Cronjob-controller flags",
-    flags: &[flag("concurrent-cron-job-syncs", Int32, "5", "Concurrent syncs of CronJobs.")],
-};
+pub(super) const CRONJOB: Group = Group { name: "Cronjob-controller flags", flags: &[] };
 
 pub(super) const LEGACY_TOKENS: Group = Group {
     name: "Legacy-serviceaccount-token-cleaner-controller flags",
@@ -26,13 +20,7 @@ pub(super) const LEGACY_TOKENS: Group = Group {
     )],
 };
 
-pub(super) const NAMESPACE: Group = Group {
-    name: "Namespace-controller flags",
-    flags: &[
-        flag("concurrent-namespace-syncs", Int32, "10", "Concurrent syncs of namespaces."),
-        flag("namespace-sync-period", Duration, "5m0s", "Resync period of terminating namespaces."),
-    ],
-};
+pub(super) const NAMESPACE: Group = Group { name: "Namespace-controller flags", flags: &[] };
 
 pub(super) const POD_GARBAGE: Group = Group {
     name: "Pod-garbage-collector-controller flags",
@@ -66,10 +54,7 @@ pub(super) const ACCOUNTS: Group = Group {
     ],
 };
 
-pub(super) const FINISHED: Group = Group {
-    name: "Ttl-after-finished-controller flags",
-    flags: &[flag("concurrent-ttl-after-finished-syncs", Int32, "5", "Concurrent syncs of finished Jobs.")],
-};
+pub(super) const FINISHED: Group = Group { name: "Ttl-after-finished-controller flags", flags: &[] };
 
 pub(super) const POLICIES: Group = Group {
     name: "Validatingadmissionpolicy-status-controller flags",

@@ -43,20 +43,12 @@ pub(super) const DISRUPTION: Group = Group {
 
 pub(super) const GARBAGE: Group = Group {
     name: "Garbage-collector-controller flags",
-    flags: &[
-        flag(
-            "concurrent-gc-syncs",
-            Int32,
-            "20",
-            "Concurrent syncs of objects to collect, and as many of objects to orphan.",
-        ),
-        flag(
-            "enable-garbage-collector",
-            Bool,
-            "true",
-            "Runs the garbage collector; must be equal to the API server's flag of this name.",
-        ),
-    ],
+    flags: &[flag(
+        "enable-garbage-collector",
+        Bool,
+        "true",
+        "Runs the garbage collector; must be equal to the API server's flag of this name.",
+    )],
 };
 
 pub(super) const AUTOSCALER: Group = Group {

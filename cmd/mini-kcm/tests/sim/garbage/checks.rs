@@ -229,7 +229,10 @@ impl CollectorWrite<'_> {
                 Owner::Exists(owner) if owner.is_or_was_recently(OwnerState::Waiting, *now) => needs_owner = true,
                 Owner::Exists(owner) => return Err(format!("removes the reference to the living owner {owner}")),
                 Owner::Unprovable => {
-                    return Err(format!("removes a reference to an owner of kind {} that no process can read", it.kind));
+                    return Err(format!(
+                        "removes a reference to an owner of kind {} that no process can read",
+                        it.kind
+                    ));
                 }
                 Owner::Absent => needs_owner = true,
             }
