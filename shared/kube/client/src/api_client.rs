@@ -518,7 +518,7 @@ pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result
 /// Reads the status of a refused request and its `Retry-After`.
 async fn refusal(response: Response<Incoming>) -> Result<(api::Status, Option<Duration>), ApiError> {
     let code = response.status();
-    let retry_after = retry_after(&response);
+    let retry_after = crate::error::retry_after(&response);
     let body = collect(response).await?;
     // Under overload and for groups that are not served, the body is plain text.
     let mut status: api::Status = serde_json::from_slice(&body).unwrap_or_else(|_| api::Status {
@@ -530,12 +530,6 @@ async fn refusal(response: Response<Incoming>) -> Result<(api::Status, Option<Du
         status.message = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
     Ok((status, retry_after))
-}
-
-/// `Retry-After` in seconds, at most one minute. API servers do not use the other form, a date.
-pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
-    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(|it| Duration::from_secs(it).min(crate::error::MAX_RETRY_AFTER))
 }
 
 pub(crate) async fn collect(response: Response<Incoming>) -> Result<Bytes, ApiError> {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use api::Status;
+use http::{Response, header};
 
 /// A longer `Retry-After` is reduced to this, so that a wrong value does not stop a client for hours.
 pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -141,6 +142,12 @@ impl ApiError {
             it.has_cause("ResourceVersionTooLarge") || it.message.contains("Too large resource version")
         })
     }
+}
+
+/// `Retry-After` in seconds, at most one minute. API servers do not use the other form, a date.
+pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(|it| Duration::from_secs(it).min(MAX_RETRY_AFTER))
 }
 
 /// The time until the next attempt: from the header, otherwise from the body.

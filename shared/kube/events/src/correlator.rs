@@ -10,7 +10,7 @@ use k8s_openapi::{
 use crate::{
     lru::Lru,
     name_generator::NameGenerator,
-    recorder::{Report, Type},
+    report::{Report, Type},
 };
 
 /// The maximum number of entries in each of the three tables.

@@ -9,11 +9,13 @@ mod correlator;
 mod lru;
 mod name_generator;
 mod recorder;
+mod report;
 mod worker;
 mod write_queue;
 
 pub use k8s_openapi::api::core::v1::ObjectReference;
-pub use recorder::{Deps, Recorder, Type};
+pub use recorder::{Deps, Recorder};
+pub use report::Type;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use client::Api;
-use clock::{Clock, Instant, Timestamp};
+use clock::Clock;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::ObjectReference;
 use metrics::{IntCounter, Metrics};
@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use crate::{
     correlator::{Correlator, ReportingComponent},
+    report::{Report, Type},
     worker::Worker,
     write_queue::WriteQueue,
 };
@@ -35,35 +36,6 @@ pub struct Deps {
     pub component: String,
     /// The host of the component; may be empty.
     pub host: String,
-}
-
-/// The type of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Type {
-    /// Normal information.
-    Normal,
-    /// A problem.
-    Warning,
-}
-
-impl Type {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
-/// One report with its times.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) object: ObjectReference,
-    pub(crate) type_: Type,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) wall: Timestamp,
-    pub(crate) at: Instant,
 }
 
 /// Reports the events of one controller; cheap to clone. Callers never wait for the write.

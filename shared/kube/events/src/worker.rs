@@ -10,7 +10,7 @@ use tracing::{debug, error};
 
 use crate::{
     correlator::Correlator,
-    recorder::Report,
+    report::Report,
     write_queue::{AttemptOutcome, QueuedEvent, Verb, WriteQueue},
 };
 

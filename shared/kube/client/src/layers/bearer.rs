@@ -6,8 +6,11 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use super::{deadline::Deadline, identity::Authorize};
+use super::deadline::Deadline;
 use crate::{ApiError, Body, BoxError, NotSent, Transport};
+
+/// Adds our identity to the requests of a transport.
+pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
 
 /// The credential of a request: a header with a token, or a certificate and no header.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use tower::{
     util::{BoxCloneSyncService, MapRequest},
 };
 
-use super::bearer::bearer;
+use super::bearer::{Authorize, bearer};
 use crate::{Body, ConfigError, Transport, exec::Plugin};
 
 /// The kubelet renews a projected token long before it expires.
@@ -25,9 +25,6 @@ const READ_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval of warnings while a file cannot be read.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Adds our identity to the requests of a transport.
-pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
 
 /// The identity of the configuration apart from a client certificate; `None` if there is none.
 ///

@@ -24,14 +24,17 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use self::bearer::{Refusal, StopToken};
-use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
+use crate::{
+    ApiError, Body, Incoming, NotSent, Stack, Term, Transport,
+    error::{chain, retry_after},
+};
 
 pub(crate) use self::{
-    bearer::{RequestCredential, TokenSource, bearer},
+    bearer::{Authorize, RequestCredential, TokenSource, bearer},
     create_timeouts::CreateTimeouts,
     deadline::{DEADLINE, Deadline, ResponseTimeout, TimeLimit, WATCH_OPEN_TIMEOUT},
     fence::{Create, Fence},
-    identity::{Authorize, authorize, user_agent},
+    identity::{authorize, user_agent},
     rate_limiter::{NoRateLimit, RateLimiter},
     request_metrics::RequestMetrics,
     retry::NoRetry,
@@ -122,7 +125,7 @@ impl Layers {
         let mut retries = 0;
         loop {
             let response = self.send_identified(request.clone()).await?;
-            let after = api_client::retry_after(&response);
+            let after = retry_after(&response);
             let elapsed = self.0.clock.now().saturating_duration_since(began);
             let Some(wait) = retry::retry_delay(retries, elapsed, request.method(), response.status(), after) else {
                 return Ok(response);

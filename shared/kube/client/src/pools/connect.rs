@@ -28,9 +28,9 @@ use tokio_util::either::Either;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
+    PoolPolicy,
     addresses::FailedAddresses,
     guard::{Guard, Guarded},
-    pool::PoolPolicy,
     target::Target,
 };
 use crate::{BoxError, ConfigError, config::redacted};

@@ -1,12 +1,10 @@
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tasks::Spawner;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    body::{ConnectionSlot, Outgoing, RetireHandle},
+    body::{Outgoing, RetireHandle},
     connect::BoxIo,
-    pool::Pool,
 };
 use crate::BoxError;
 
@@ -15,14 +13,6 @@ pub(super) struct Http1Connection {
     pub(super) sender: SendRequest<Outgoing>,
     pub(super) retire: RetireHandle,
     pub(super) generation: u64,
-}
-
-/// The slot of a request on a connection. If it is dropped before the end of the response, the connection is closed,
-/// because the rest of the response would precede the next one.
-pub(super) struct Http1Slot {
-    pub(super) connection: Http1Connection,
-    pub(super) pool: Pool,
-    pub(super) _permit: OwnedSemaphorePermit,
 }
 
 impl Http1Connection {
@@ -38,13 +28,5 @@ impl Http1Connection {
 
     pub(super) fn is_usable(&self, generation: u64) -> bool {
         self.generation == generation && !self.retire.is_retired() && !self.sender.is_closed()
-    }
-}
-
-impl ConnectionSlot for Http1Slot {
-    fn complete(self) {
-        let Self { connection, pool, _permit } = self;
-        // Before the permit is released, so that its next owner finds this connection.
-        pool.put_idle(connection);
     }
 }

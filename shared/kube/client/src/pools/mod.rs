@@ -31,7 +31,7 @@ use self::{
     connect::{Connector, Resolver, system_resolver},
     credentials::Credentials,
     guard::Guard,
-    pool::{Pool, PoolPolicy},
+    pool::Pool,
     target::Target,
 };
 use crate::{
@@ -63,6 +63,21 @@ pub struct PoolOptions {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreachable(pub String);
+
+/// How one kind of traffic uses connections.
+#[derive(Debug, Clone, Copy)]
+struct PoolPolicy {
+    name: &'static str,
+    /// The maximum number of streams on an HTTP/2 connection; more streams need another connection. `None` means one
+    /// connection with the server's own limit. Other requests wait in this pool, where the fence can still stop a
+    /// write. Inside the connection it could not.
+    streams: Option<usize>,
+    /// The maximum number of connections if the server supports only HTTP/1.1.
+    http1: usize,
+    connect_timeout: Duration,
+    /// The read buffer below TLS and HTTP/2, for connections with much incoming data.
+    read_buffer: Option<usize>,
+}
 
 /// The maximum number of streams on a watch connection, even if the server allows more. A broken connection then ends
 /// only a few watches.

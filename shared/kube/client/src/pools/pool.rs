@@ -15,15 +15,15 @@ use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tasks::Spawner;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Unreachable,
+    PoolPolicy, Unreachable,
     addresses::{dialed_together, share},
-    body::{Outgoing, RetireHandle, slot_body},
+    body::{ConnectionSlot, Outgoing, RetireHandle, slot_body},
     connect::{Connector, Protocol},
     credentials::Credentials,
-    http1::{Http1Connection, Http1Slot},
+    http1::Http1Connection,
     http2::{Http2Connection, Http2Slot},
 };
 use crate::{
@@ -35,24 +35,25 @@ use crate::{
 /// The limit of attempts with a server that closes each connection at once.
 const MAX_TRIES: usize = 100;
 
-/// How one kind of traffic uses connections.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PoolPolicy {
-    pub(super) name: &'static str,
-    /// The maximum number of streams on an HTTP/2 connection; more streams need another connection. `None` means one
-    /// connection with the server's own limit. Other requests wait in this pool, where the fence can still stop a
-    /// write. Inside the connection it could not.
-    pub(super) streams: Option<usize>,
-    /// The maximum number of connections if the server supports only HTTP/1.1.
-    pub(super) http1: usize,
-    pub(super) connect_timeout: Duration,
-    /// The read buffer below TLS and HTTP/2, for connections with much incoming data.
-    pub(super) read_buffer: Option<usize>,
-}
-
 /// The connections for one kind of traffic; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
+
+/// The slot of a request on a connection. If it is dropped before the end of the response, the connection is closed,
+/// because the rest of the response would precede the next one.
+struct Http1Slot {
+    connection: Http1Connection,
+    pool: Pool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl ConnectionSlot for Http1Slot {
+    fn complete(self) {
+        let Self { connection, pool, _permit } = self;
+        // Before the permit is released, so that its next owner finds this connection.
+        pool.put_idle(connection);
+    }
+}
 
 struct Inner {
     policy: PoolPolicy,
