@@ -5,7 +5,10 @@ pub(crate) mod registry;
 
 use std::collections::BTreeMap;
 
-use controller::ByDefault::{Gated, On, Removed, WithKey};
+use controller::{
+    ByDefault::{Gated, On, Removed, WithKey},
+    Registration,
+};
 
 use self::registry::{KNOWN, KnownController};
 use crate::{flags::FlagValues, gates::Gates};
@@ -73,7 +76,7 @@ impl Selection {
     /// True when the controller is enabled. The first entry that names it wins; without one, `*` and its default
     /// decide.
     #[must_use]
-    pub fn is_enabled(&self, known: &KnownController) -> bool {
+    pub(crate) fn is_enabled(&self, known: &KnownController) -> bool {
         if known.default == WithKey {
             return self.token_key;
         }
@@ -97,7 +100,7 @@ impl Selection {
     }
 
     /// Enabled controllers that are not in this binary.
-    pub fn absent(&self) -> impl Iterator<Item = &'static KnownController> + '_ {
+    pub(crate) fn absent(&self) -> impl Iterator<Item = &'static KnownController> + '_ {
         KNOWN.iter().filter(|it| self.is_enabled(it) && it.registration.is_none() && it.default != Removed)
     }
 
@@ -142,7 +145,7 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{registry::REGISTRATIONS, *};
     use crate::flags::{Invocation, parse};
 
     fn selection(list: &str) -> Selection {
@@ -171,27 +174,16 @@ mod tests {
 
     #[test]
     fn service_accounts_match_upstreams_roles() {
-        let of = |name: &str| KNOWN.iter().find(|it| it.name == name).unwrap().service_account;
-        for (name, account) in [
+        let account = |name: &str| REGISTRATIONS.iter().find(|it| it.name == name).unwrap().service_account;
+        for (name, want) in [
             ("namespace-controller", "namespace-controller"),
-            ("daemonset-controller", "daemon-set-controller"),
             ("garbage-collector-controller", "generic-garbage-collector"),
-            ("node-lifecycle-controller", "node-controller"),
-            ("taint-eviction-controller", "node-controller"),
-            ("service-cidr-controller", "service-cidrs-controller"),
+            ("job-controller", "job-controller"),
+            ("cronjob-controller", "cronjob-controller"),
+            ("ttl-after-finished-controller", "ttl-after-finished-controller"),
         ] {
-            assert_eq!(of(name), account, "{name}");
+            assert_eq!(account(name), want, "{name}");
         }
-        let without: Vec<&str> = KNOWN.iter().filter(|it| it.service_account.is_empty()).map(|it| it.name).collect();
-        assert_eq!(
-            without,
-            [
-                "serviceaccount-token-controller",
-                "service-lb-controller",
-                "node-route-controller",
-                "cloud-node-lifecycle-controller"
-            ]
-        );
     }
 
     #[test]

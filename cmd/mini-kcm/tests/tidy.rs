@@ -192,7 +192,7 @@ fn every_dependency_is_used() {
 
 /// The folders `src` of the product: the binary, the controllers and the shared crates except those for tests.
 fn crates() -> Vec<PathBuf> {
-    let folders = packages().into_iter().map(|it| it.folder).filter(|it| room(it).is_some());
+    let folders = packages().into_iter().map(|it| it.folder).filter(|it| group(it).is_some());
     let folders: Vec<PathBuf> = folders.map(|it| root().join(it).join("src")).collect();
     assert!(folders.len() > 15, "{folders:?}");
     folders

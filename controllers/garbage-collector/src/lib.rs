@@ -163,7 +163,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         delete_limiter: Mutex::new(DeleteLimiter::new(max_deletes_per_minute)),
         meters,
     });
-    pages::declare(builder, &ctx);
+    debug::pages::declare(builder, &ctx);
     builder.on_term_start(move || graph.begin_term(clock.now()));
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
@@ -244,7 +244,7 @@ impl Ctx {
         }
         self.monitors.request_proofs(unsynced);
         let (now, began) = (self.clock.now(), self.graph.term_start());
-        let is_within_limit = unsynced.iter().any(|it| it.is_within_limit(owner_waits::MAX_WAIT, began, now));
+        let is_within_limit = unsynced.iter().any(|it| it.is_within_limit(owners::owner_waits::MAX_WAIT, began, now));
         match self.owner_waits.check(&owner.uid, finalizer, is_within_limit, now) {
             WaitState::Waiting if unsynced.iter().all(Unsynced::needs_proof) => Some(PROOF_RETRY),
             WaitState::Waiting => Some(MONITOR_RETRY),

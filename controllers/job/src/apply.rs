@@ -12,9 +12,8 @@ use crate::{
     concurrency::StageStart,
     memory::Urgency,
     rules::{
-        accounting::Applied,
         per_index_backoff::{FAILURES, Failures, IGNORED},
-        plan::{Creation, NewPod, PodChange},
+        plan::{Applied, Creation, NewPod, PodChange},
         snapshot::{FINALIZER, INDEX},
     },
 };

@@ -140,7 +140,7 @@ impl Ctx {
         if self.drift.lock().detect_jump(self.clock.wall(), self.clock.now()) {
             tracing::info!("The wall clock has jumped: all finished Jobs are enqueued");
             for entry in self.jobs.entries() {
-                if entry.readable().is_some_and(|it| expiry::active_ttl(it).is_some()) {
+                if entry.readable().is_some_and(|it| rules::expiry::active_ttl(it).is_some()) {
                     self.queue.add_to(TimedKey::Object(entry.meta().key()), Lane::Slow);
                 }
             }

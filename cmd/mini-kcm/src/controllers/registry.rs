@@ -8,7 +8,7 @@ use controller::{
 };
 
 /// The controllers of this binary. A new controller is one crate under `controllers/` and one line here.
-pub const REGISTRATIONS: &[&Registration] = &[
+pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &namespace_controller::REGISTRATION,
     &garbage_collector_controller::REGISTRATION,
     &job_controller::REGISTRATION,
@@ -18,33 +18,24 @@ pub const REGISTRATIONS: &[&Registration] = &[
 
 /// A name that `--controllers` accepts.
 #[derive(Debug, Clone, Copy)]
-pub struct KnownController {
+pub(crate) struct KnownController {
     /// Canonical name. Its meaning never changes.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// An older name that still works; empty without one.
-    pub alias: &'static str,
-    /// Its ServiceAccount in kube-system under `--use-service-account-credentials`, and always the name of its client.
-    /// Empty where upstream has none.
-    pub service_account: &'static str,
+    pub(crate) alias: &'static str,
     /// Whether `*` includes it.
-    pub default: ByDefault,
+    pub(crate) default: ByDefault,
     /// What a cluster lacks without it. Completes the sentence "the cluster gets no …", for operators who do not know
     /// the controller's name. Empty for a controller of this binary.
-    pub purpose: &'static str,
+    pub(crate) purpose: &'static str,
     /// Its registration; `None` when it is not in this binary.
-    pub registration: Option<&'static Registration>,
+    pub(crate) registration: Option<&'static Registration>,
 }
 
 impl KnownController {
-    /// The ServiceAccount in kube-system that the controller may use.
-    #[must_use]
-    pub fn identity(&self) -> Option<&'static str> {
-        (!self.service_account.is_empty()).then_some(self.service_account)
-    }
-
     /// All feature gates that the controller needs. Gates that are locked on in every known release are left out.
     #[must_use]
-    pub fn gates(&self) -> &'static [&'static str] {
+    pub(crate) fn gates(&self) -> &'static [&'static str] {
         match self.default {
             Gated(gates) => gates,
             On | Off | WithKey | Removed => &[],
@@ -54,14 +45,14 @@ impl KnownController {
 
 impl From<&'static Registration> for KnownController {
     fn from(registration: &'static Registration) -> Self {
-        let Registration { name, alias, service_account, default, .. } = *registration;
-        Self { name, alias, service_account, default, purpose: "", registration: Some(registration) }
+        let Registration { name, alias, default, .. } = *registration;
+        Self { name, alias, default, purpose: "", registration: Some(registration) }
     }
 }
 
 /// Every name that `--controllers` accepts: the controllers of this binary, and those that it does not contain. So an
 /// operator's list is accepted unchanged, with a warning about the absent controllers.
-pub static KNOWN: LazyLock<Vec<KnownController>> = LazyLock::new(|| known(REGISTRATIONS));
+pub(crate) static KNOWN: LazyLock<Vec<KnownController>> = LazyLock::new(|| known(REGISTRATIONS));
 
 /// The same with these registrations.
 fn known(registrations: &[&'static Registration]) -> Vec<KnownController> {
@@ -70,182 +61,104 @@ fn known(registrations: &[&'static Registration]) -> Vec<KnownController> {
     ours.chain(absent.copied()).collect()
 }
 
-const fn absent(
-    name: &'static str,
-    alias: &'static str,
-    service_account: &'static str,
-    default: ByDefault,
-    purpose: &'static str,
-) -> KnownController {
-    KnownController { name, alias, service_account, default, purpose, registration: None }
+const fn absent(name: &'static str, alias: &'static str, default: ByDefault, purpose: &'static str) -> KnownController {
+    KnownController { name, alias, default, purpose, registration: None }
 }
 
 /// The controllers of kube-controller-manager that are not in this binary.
 const ABSENT: &[KnownController] = &[
-    absent(
-        "serviceaccount-token-controller",
-        "serviceaccount-token",
-        "",
-        WithKey,
-        "tokens in Secrets of service accounts",
-    ),
-    absent("endpoints-controller", "endpoint", "endpoint-controller", On, "Endpoints of Services"),
-    absent(
-        "endpointslice-controller",
-        "endpointslice",
-        "endpointslice-controller",
-        On,
-        "EndpointSlices, so traffic to Services goes nowhere",
-    ),
+    absent("serviceaccount-token-controller", "serviceaccount-token", WithKey, "tokens in Secrets of service accounts"),
+    absent("endpoints-controller", "endpoint", On, "Endpoints of Services"),
+    absent("endpointslice-controller", "endpointslice", On, "EndpointSlices, so traffic to Services goes nowhere"),
     absent(
         "endpointslice-mirroring-controller",
         "endpointslicemirroring",
-        "endpointslicemirroring-controller",
         On,
         "EndpointSlices of manually created Endpoints",
     ),
-    absent(
-        "replicationcontroller-controller",
-        "replicationcontroller",
-        "replication-controller",
-        On,
-        "pods of ReplicationControllers",
-    ),
+    absent("replicationcontroller-controller", "replicationcontroller", On, "pods of ReplicationControllers"),
     absent(
         "pod-garbage-collector-controller",
         "podgc",
-        "pod-garbage-collector",
         On,
         "deletion of pods whose node is gone or that ended long ago",
     ),
-    absent("resourcequota-controller", "resourcequota", "resourcequota-controller", On, "counting of ResourceQuotas"),
+    absent("resourcequota-controller", "resourcequota", On, "counting of ResourceQuotas"),
     absent(
         "serviceaccount-controller",
         "serviceaccount",
-        "service-account-controller",
         On,
         "default service account in new namespaces, so no pods there",
     ),
-    absent("daemonset-controller", "daemonset", "daemon-set-controller", On, "pods of DaemonSets"),
-    absent(
-        "podgroup-protection-controller",
-        "",
-        "podgroup-protection-controller",
-        Gated(&["GenericWorkload"]),
-        "protection of PodGroups in use",
-    ),
-    absent("deployment-controller", "deployment", "deployment-controller", On, "rollouts of Deployments"),
-    absent("replicaset-controller", "replicaset", "replicaset-controller", On, "pods of ReplicaSets"),
+    absent("daemonset-controller", "daemonset", On, "pods of DaemonSets"),
+    absent("podgroup-protection-controller", "", Gated(&["GenericWorkload"]), "protection of PodGroups in use"),
+    absent("deployment-controller", "deployment", On, "rollouts of Deployments"),
+    absent("replicaset-controller", "replicaset", On, "pods of ReplicaSets"),
     absent(
         "horizontal-pod-autoscaler-controller",
         "horizontalpodautoscaling",
-        "horizontal-pod-autoscaler",
         On,
         "scaling by HorizontalPodAutoscalers",
     ),
-    absent(
-        "disruption-controller",
-        "disruption",
-        "disruption-controller",
-        On,
-        "counting of PodDisruptionBudgets, so no evictions under them",
-    ),
-    absent("statefulset-controller", "statefulset", "statefulset-controller", On, "pods of StatefulSets"),
+    absent("disruption-controller", "disruption", On, "counting of PodDisruptionBudgets, so no evictions under them"),
+    absent("statefulset-controller", "statefulset", On, "pods of StatefulSets"),
     absent(
         "certificatesigningrequest-signing-controller",
         "csrsigning",
-        "certificate-controller",
         On,
         "signing of certificate requests, so no kubelet joins by token",
     ),
     absent(
         "certificatesigningrequest-approving-controller",
         "csrapproving",
-        "certificate-controller",
         On,
         "approval of kubelets' certificate requests",
     ),
-    absent(
-        "certificatesigningrequest-cleaner-controller",
-        "csrcleaner",
-        "certificate-controller",
-        On,
-        "deletion of old certificate requests",
-    ),
+    absent("certificatesigningrequest-cleaner-controller", "csrcleaner", On, "deletion of old certificate requests"),
     absent(
         "podcertificaterequest-cleaner-controller",
         "",
-        "podcertificaterequestcleaner",
         Gated(&["PodCertificateRequest"]),
         "deletion of old pod certificate requests",
     ),
-    absent("ttl-controller", "ttl", "ttl-controller", On, "TTL annotations on nodes"),
+    absent("ttl-controller", "ttl", On, "TTL annotations on nodes"),
     absent(
         "bootstrap-signer-controller",
         "bootstrapsigner",
-        "bootstrap-signer",
         Off,
         "signature on cluster-info, so kubeadm join by token fails",
     ),
-    absent("token-cleaner-controller", "tokencleaner", "token-cleaner", Off, "deletion of expired bootstrap tokens"),
-    absent("node-ipam-controller", "nodeipam", "node-controller", On, "address ranges of nodes"),
-    absent("node-lifecycle-controller", "nodelifecycle", "node-controller", On, "detection of unhealthy nodes"),
-    absent("taint-eviction-controller", "", "node-controller", On, "eviction of pods from nodes that are down"),
-    absent("service-lb-controller", "service", "", Removed, ""),
-    absent("node-route-controller", "route", "", Removed, ""),
-    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", "", Removed, ""),
-    absent(
-        "persistentvolume-binder-controller",
-        "persistentvolume-binder",
-        "persistent-volume-binder",
-        On,
-        "binding of volumes to claims",
-    ),
-    absent(
-        "persistentvolume-attach-detach-controller",
-        "attachdetach",
-        "attachdetach-controller",
-        On,
-        "attaching of volumes to nodes",
-    ),
-    absent(
-        "persistentvolume-expander-controller",
-        "persistentvolume-expander",
-        "expand-controller",
-        On,
-        "expansion of in-tree volumes",
-    ),
+    absent("token-cleaner-controller", "tokencleaner", Off, "deletion of expired bootstrap tokens"),
+    absent("node-ipam-controller", "nodeipam", On, "address ranges of nodes"),
+    absent("node-lifecycle-controller", "nodelifecycle", On, "detection of unhealthy nodes"),
+    absent("taint-eviction-controller", "", On, "eviction of pods from nodes that are down"),
+    absent("service-lb-controller", "service", Removed, ""),
+    absent("node-route-controller", "route", Removed, ""),
+    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", Removed, ""),
+    absent("persistentvolume-binder-controller", "persistentvolume-binder", On, "binding of volumes to claims"),
+    absent("persistentvolume-attach-detach-controller", "attachdetach", On, "attaching of volumes to nodes"),
+    absent("persistentvolume-expander-controller", "persistentvolume-expander", On, "expansion of in-tree volumes"),
     absent(
         "persistentvolumeclaim-protection-controller",
         "pvc-protection",
-        "pvc-protection-controller",
         On,
         "finalizer removal from deleted volume claims",
     ),
-    absent(
-        "persistentvolume-protection-controller",
-        "pv-protection",
-        "pv-protection-controller",
-        On,
-        "finalizer removal from deleted volumes",
-    ),
+    absent("persistentvolume-protection-controller", "pv-protection", On, "finalizer removal from deleted volumes"),
     absent(
         "volumeattributesclass-protection-controller",
         "",
-        "volumeattributesclass-protection-controller",
         On,
         "finalizer removal from deleted VolumeAttributesClasses",
     ),
     absent(
         "clusterrole-aggregation-controller",
         "clusterrole-aggregation",
-        "clusterrole-aggregation-controller",
         On,
         "aggregated ClusterRoles (admin, edit, view)",
     ),
     absent(
         "root-ca-certificate-publisher-controller",
-        "root-ca-cert-publisher",
         "root-ca-cert-publisher",
         On,
         "kube-root-ca.crt in new namespaces, so no pods with tokens there",
@@ -253,80 +166,44 @@ const ABSENT: &[KnownController] = &[
     absent(
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "",
-        "kube-apiserver-serving-clustertrustbundle-publisher",
         Gated(&["ClusterTrustBundle"]),
         "trust bundle of the API server",
     ),
-    absent(
-        "ephemeral-volume-controller",
-        "ephemeral-volume",
-        "ephemeral-volume-controller",
-        On,
-        "claims of pods' ephemeral volumes",
-    ),
+    absent("ephemeral-volume-controller", "ephemeral-volume", On, "claims of pods' ephemeral volumes"),
     absent(
         "storageversion-garbage-collector-controller",
         "storage-version-gc",
-        "storage-version-garbage-collector",
         Gated(&["APIServerIdentity", "StorageVersionAPI"]),
         "deletion of old StorageVersions",
     ),
-    absent(
-        "resourceclaim-controller",
-        "resource-claim-controller",
-        "resource-claim-controller",
-        On,
-        "ResourceClaims from pods' templates",
-    ),
+    absent("resourceclaim-controller", "resource-claim-controller", On, "ResourceClaims from pods' templates"),
     absent(
         "resourcepoolstatusrequest-controller",
         "",
-        "resourcepoolstatusrequest-controller",
         Gated(&["DRAResourcePoolStatus"]),
         "answers to ResourcePoolStatusRequests",
     ),
     absent(
         "device-taint-eviction-controller",
         "",
-        "device-taint-eviction-controller",
         Gated(&["DRADeviceTaints"]),
         "eviction of pods from tainted devices",
     ),
     absent(
         "legacy-serviceaccount-token-cleaner-controller",
         "legacy-service-account-token-cleaner",
-        "legacy-service-account-token-cleaner",
         On,
         "deletion of unused token Secrets",
     ),
-    absent(
-        "validatingadmissionpolicy-status-controller",
-        "",
-        "validatingadmissionpolicy-status-controller",
-        On,
-        "type checks of ValidatingAdmissionPolicies",
-    ),
-    absent(
-        "service-cidr-controller",
-        "",
-        "service-cidrs-controller",
-        On,
-        "finalizer removal from deleted ServiceCIDRs",
-    ),
+    absent("validatingadmissionpolicy-status-controller", "", On, "type checks of ValidatingAdmissionPolicies"),
+    absent("service-cidr-controller", "", On, "finalizer removal from deleted ServiceCIDRs"),
     absent(
         "storage-version-migrator-controller",
         "svm",
-        "storage-version-migrator-controller",
         Gated(&["StorageVersionMigrator"]),
         "storage version migrations",
     ),
-    absent(
-        "selinux-warning-controller",
-        "",
-        "selinux-warning-controller",
-        Off,
-        "warnings about SELinux labels of volumes",
-    ),
+    absent("selinux-warning-controller", "", Off, "warnings about SELinux labels of volumes"),
 ];
 
 #[cfg(test)]

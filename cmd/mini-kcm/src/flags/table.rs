@@ -38,7 +38,7 @@ static FLAGS: LazyLock<Vec<(&'static str, Flag)>> = LazyLock::new(|| flags_with(
 
 /// The same with the flags of these controllers.
 fn flags_with(registrations: &[&Registration]) -> Vec<(&'static str, Flag)> {
-    let of_controllers = |section: &str| {
+    let of_controllers = |section: &'static str| {
         let all = registrations.iter().flat_map(|it| it.flags);
         all.filter(move |it| it.section == section).map(Flag::from)
     };

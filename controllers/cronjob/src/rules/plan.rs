@@ -8,7 +8,6 @@ use jiff::tz::TimeZone;
 use crate::rules::{
     due::{Base, Due, Latest, MANY_MISSED, NoTimes, due},
     notice::Notice,
-    schedule::Schedule,
     snapshot::{Child, End, job_name, scheduled_time},
     status::Change,
     timing::Timing,

@@ -4,7 +4,7 @@
 //! The permission to delete is a value, [`DeletePermit`], that is created only here. For each owner it contains the
 //! proof that the owner is gone, or that it waits for this object.
 
-use api::{Meta, OwnerRef, Resource, Uid, Version};
+use api::{Meta, OwnerRef, Uid, Version};
 use client::Propagation;
 
 use crate::{

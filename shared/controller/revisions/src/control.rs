@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use api::{ControllerRevision, Labels, Selector, Typed};
 use client::{Api, ApiError, DeleteOptions, Patch};
@@ -66,7 +66,7 @@ pub struct Stored {
 }
 
 /// Writes the revisions of workloads.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RevisionControl(Api);
 
 impl RevisionControl {
@@ -144,6 +144,12 @@ impl RevisionControl {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl fmt::Debug for RevisionControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevisionControl").finish_non_exhaustive()
     }
 }
 

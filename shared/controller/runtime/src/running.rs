@@ -159,7 +159,7 @@ impl Controller {
             }
         }
         let ready = async {
-            let synced = join_all(handlers.iter().map(Registration::synced));
+            let synced = join_all(handlers.iter().map(Registration::wait_for_sync));
             // All futures are polled from now on, so that their timeouts count from the beginning of the term.
             tokio::join!(proved, synced, join_all(waits));
         };

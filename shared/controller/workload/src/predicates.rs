@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn acceptance_common_038_a_pod_is_available_when_it_was_ready_long_enough() {
-        let pod = ready_pod(Some(0));
-        assert!(is_available(&pod, 10, at(10_000)), "exactly at the time");
-        assert!(!is_available(&pod, 10, at(9_999)));
-        assert!(!is_available(&pod, 11, at(10_000)));
+        let ready = ready_pod(Some(0));
+        assert!(is_available(&ready, 10, at(10_000)), "exactly at the time");
+        assert!(!is_available(&ready, 10, at(9_999)));
+        assert!(!is_available(&ready, 11, at(10_000)));
         assert!(!is_available(&ready_pod(None), 10, at(10_000)), "ready since an unknown time");
         assert!(is_available(&ready_pod(None), 0, at(0)));
         assert!(!is_available(&pod("Running", false, "False"), 0, at(0)));

@@ -308,7 +308,7 @@ async fn flush_ends_in_time_without_a_response_and_drops_waiting_retries() {
     for (response, want) in
         [(ScriptedResponse::Silence, Duration::from_millis(500)), (ScriptedResponse::Broken, Duration::ZERO)]
     {
-        let rig = rig([], answer.clone());
+        let rig = rig([], response.clone());
         rig.event(&pod("a"), "Created", "m");
         sleep(Duration::from_millis(1)).await;
         let start = rig.clock.now();

@@ -8,7 +8,7 @@ use crate::{Failure, kinds::Kind, meta};
 ///
 /// # Errors
 /// 501 for a kind that is not a review.
-pub(crate) fn answer(kind: &Kind, namespace: &str, mut body: Value) -> Result<Value, Failure> {
+pub(crate) fn review(kind: &Kind, namespace: &str, mut body: Value) -> Result<Value, Failure> {
     let status = match kind.kind.as_str() {
         "TokenReview" => json!({
             "authenticated": true, "user": { "username": "admin", "groups": ["system:masters", "system:authenticated"] },

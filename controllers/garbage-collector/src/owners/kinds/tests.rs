@@ -5,7 +5,7 @@ use client::discovery::ServedResource;
 use super::*;
 
 fn served(group: &str, version: &str, plural: &str, kind: &str, verbs: &[&str]) -> ServedResource {
-    Served::new(Resource::namespaced(group, version, plural, kind), true, verbs.iter().copied())
+    ServedResource::new(Resource::namespaced(group, version, plural, kind), true, verbs.iter().copied())
 }
 
 fn discovery(served: Vec<ServedResource>, failed: &[&str]) -> Discovery {

@@ -1,3 +1,5 @@
+use api::Resource;
+
 use super::*;
 
 /// `+a` exists, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; a `!` after it: the reference blocks.

@@ -113,7 +113,7 @@ pub(crate) fn assemble(groups: Vec<ListedGroup>, broken: BTreeMap<&'static str, 
     discovery
 }
 
-fn add_group(discovery: &mut Discovery, group: Group) {
+fn add_group(discovery: &mut Discovery, group: ListedGroup) {
     let mut preferred = BTreeSet::new();
     for ListedVersion { at, resources } in group.versions {
         let (group, version) = match at.parts() {

@@ -2,7 +2,6 @@ use std::{
     error::Error,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use clock::{Clock, Instant};

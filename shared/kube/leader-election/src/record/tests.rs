@@ -143,7 +143,7 @@ fn missing_and_null_fields_are_as_upstream_reads_them() {
 
 #[test]
 fn times_have_six_decimals_as_go_writes_them() {
-    let of = |nanos| micro_time(Timestamp::from_nanosecond(nanos).unwrap());
+    let of = |nanos| format_micro_time(Timestamp::from_nanosecond(nanos).unwrap());
     assert_eq!(of(1_500_000_000), "1970-01-01T00:00:01.500000Z");
     assert_eq!(of(1_000_001_999), "1970-01-01T00:00:01.000001Z");
 }

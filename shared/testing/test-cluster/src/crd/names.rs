@@ -111,7 +111,7 @@ mod tests {
                 Some(("SingularConflict", r#""fo" is already in use"#.to_owned())),
             ),
         ] {
-            let verdict = judge(&definition(names), std::slice::from_ref(&foo));
+            let verdict = decide(&definition(names), std::slice::from_ref(&foo));
             assert_eq!(verdict, NameDecision { accepted, problem });
         }
     }
@@ -121,6 +121,6 @@ mod tests {
         let mut own = definition(json!({ "plural": "foos", "kind": "Foo", "shortNames": ["f"] }));
         own["status"]["acceptedNames"] = own["spec"]["names"].clone();
         let late = has(json!({ "plural": "f", "kind": "Foo" }));
-        assert_eq!(judge(&own, &[late]).problem, None);
+        assert_eq!(decide(&own, &[late]).problem, None);
     }
 }
