@@ -276,7 +276,7 @@ impl Monitors {
 
     /// Applies one answer. True if monitors began or ended.
     async fn apply_discovery(&self, reads: &Api, answer: &Discovery, logged: &mut LoggedState) -> bool {
-        self.meters.prune(|object, of| self.graph.names_type(object, of));
+        self.meters.prune(|object, of| self.graph.has_owner_of_type(object, of));
         self.log_unsynced(&mut logged.unsynced);
         let known = self.kinds.resources();
         let (Plan { start, stop, doubted, unserved, fault }, ended) = {

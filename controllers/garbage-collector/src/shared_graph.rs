@@ -98,7 +98,7 @@ impl SharedGraph {
     }
 
     /// True if the object names an owner of this type, or is itself looked up as an owner of this type.
-    pub(crate) fn names_type(&self, object: &Uid, of: &TypeName) -> bool {
+    pub(crate) fn has_owner_of_type(&self, object: &Uid, of: &TypeName) -> bool {
         let Some(view) = self.graph.lock().view(object) else { return false };
         match view.meta {
             Some(meta) => meta.owners.iter().any(|it| it.kind == of.kind && it.api_version == of.api_version),

@@ -47,7 +47,7 @@ impl ListResult {
         self.requested_at >= since || self.retry.is_some_and(|it| now < it)
     }
 
-    fn proves_absent(&self, namespace: &Atom) -> bool {
+    fn is_proof_of_absence(&self, namespace: &Atom) -> bool {
         self.non_empty.as_ref().is_some_and(|it| !it.contains(namespace))
     }
 }
@@ -73,10 +73,10 @@ impl ClusterLists {
         if let Some(result) = &*last
             && result.is_valid(since, self.clock.now())
         {
-            return result.proves_absent(namespace);
+            return result.is_proof_of_absence(namespace);
         }
         let result = self.list_cluster(api, kind, page_size(namespaces)).await;
-        last.insert(result).proves_absent(namespace)
+        last.insert(result).is_proof_of_absence(namespace)
     }
 
     async fn list_cluster(&self, api: &Api, kind: &Resource, limit: u32) -> ListResult {
@@ -140,7 +140,7 @@ mod tests {
         let now = Clock::system().now();
         let absent = |page: &Page<Meta>, namespace: &str| {
             ListResult { requested_at: now, retry: None, non_empty: non_empty_namespaces(page) }
-                .proves_absent(&namespace.into())
+                .is_proof_of_absence(&namespace.into())
         };
         let whole = page(&["a", "b", "a"], "");
         assert!(!absent(&whole, "a") && absent(&whole, "c"));

@@ -161,16 +161,16 @@ impl Policy {
 
 impl Graph {
     /// Its runs, with the policy of each.
-    pub fn runs(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
+    pub fn planned_runs(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
         self.policies.iter().map(move |it| (format!("{name}.{}", it.word()), *it))
     }
 }
 
 impl script_files::Topic for Topic {
     /// One run for each graph and each of its policies.
-    fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+    fn planned_runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         let graphs = self.graphs.iter();
-        graphs.flat_map(|(name, graph)| graph.runs(name).map(|(run, _)| (run, graph.differs.as_deref())))
+        graphs.flat_map(|(name, graph)| graph.planned_runs(name).map(|(run, _)| (run, graph.differs.as_deref())))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::Flavour;
 /// The scripts of one file.
 pub trait Topic: DeserializeOwned {
     /// The name of each run, and why our result differs, if it does: words of the line in `docs/differences.md`.
-    fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)>;
+    fn planned_runs(&self) -> impl Iterator<Item = (String, Option<&str>)>;
 
     /// Parses the text of a file.
     ///
@@ -24,7 +24,7 @@ pub trait Topic: DeserializeOwned {
 
     /// Why our result of this run differs; `None` also for an unknown run.
     fn differs(&self, run: &str) -> Option<&str> {
-        self.runs().find(|(name, _)| name == run)?.1
+        self.planned_runs().find(|(name, _)| name == run)?.1
     }
 }
 
@@ -79,14 +79,14 @@ impl<T: Topic> ScriptFile<T> {
     pub fn record(&mut self, results: &[(String, Value)], flavour: Flavour) -> anyhow::Result<()> {
         let Self { path, topic, recorded, ours } = self;
         for (run, left) in results {
-            let Some((_, differs)) = topic.runs().find(|(it, _)| it == run) else { continue };
+            let Some((_, differs)) = topic.planned_runs().find(|(it, _)| it == run) else { continue };
             match flavour {
                 Flavour::Go => drop(recorded.0.insert(run.clone(), left.clone())),
                 Flavour::Ours if differs.is_some() => drop(ours.0.insert(run.clone(), left.clone())),
                 Flavour::Ours => {}
             }
         }
-        recorded.0.retain(|it, _| topic.runs().any(|(run, _)| run == *it));
+        recorded.0.retain(|it, _| topic.planned_runs().any(|(run, _)| run == *it));
         ours.0.retain(|it, _| topic.differs(it).is_some());
         recorded.write(&path.with_extension("recorded.json"))?;
         ours.write(&path.with_extension("ours.json"))
@@ -97,7 +97,7 @@ impl<T: Topic> ScriptFile<T> {
     #[must_use]
     pub fn faults(&self, differences: &str) -> Vec<String> {
         let mut faults = Vec::new();
-        for (run, differs) in self.topic.runs() {
+        for (run, differs) in self.topic.planned_runs() {
             if !self.recorded.0.contains_key(&run) {
                 faults.push(format!("{run} has no record"));
             }
@@ -109,7 +109,7 @@ impl<T: Topic> ScriptFile<T> {
             }
         }
         let names = self.recorded.0.keys().chain(self.ours.0.keys());
-        let stale = names.filter(|it| !self.topic.runs().any(|(run, _)| run == **it));
+        let stale = names.filter(|it| !self.topic.planned_runs().any(|(run, _)| run == **it));
         faults.extend(stale.map(|it| format!("{it} is recorded, but there is no such run")));
         faults
     }
@@ -128,7 +128,7 @@ mod tests {
     struct TestTopic(BTreeMap<String, Option<String>>);
 
     impl Topic for TestTopic {
-        fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+        fn planned_runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
             self.0.iter().map(|(name, differs)| (name.clone(), differs.as_deref()))
         }
     }

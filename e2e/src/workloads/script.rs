@@ -216,7 +216,7 @@ fn one() -> usize {
 
 impl script_files::Topic for Topic {
     /// One run for each workload.
-    fn runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+    fn planned_runs(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         self.workloads.iter().map(|(name, it)| (name.clone(), it.differs.as_deref()))
     }
 }

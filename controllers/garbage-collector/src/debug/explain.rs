@@ -92,7 +92,7 @@ fn write_dependents(text: &mut String, graph: &Graph, uid: &Uid, view: &ObjectVi
     let _ = writeln!(text, "Dependents: {dependents}, of which {blocking} block its deletion in the foreground.");
     let mut names = blocking_names(graph, uid);
     let blockers = names.len();
-    let others = graph.dependents(uid).into_iter().filter(|it| !it.blocks(uid));
+    let others = graph.dependents(uid).into_iter().filter(|it| !it.is_blocking(uid));
     names.extend(others.map(|it| it.coordinates.to_string()));
     // The blocking dependents come first.
     let (first, rest) = names.split_at_mut(blockers);

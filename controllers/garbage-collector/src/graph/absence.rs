@@ -11,7 +11,7 @@ use api::{Atom, OwnerRef, Uid};
 use super::{
     Coordinates, Graph, MonitorId,
     ids::Id,
-    node::{Node, NodeState, blocks, names, owners_of, refs_to},
+    node::{Node, NodeState, has_reference, is_blocking, owners_of, refs_to},
 };
 use crate::rules::evidence::Gone;
 
@@ -140,13 +140,13 @@ impl Graph {
     /// looked up live from now on; the others are removed.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
-        let awaited: Vec<bool> = members.iter().map(|id| self.blocks_waiting_owner(*id)).collect();
+        let awaited: Vec<bool> = members.iter().map(|id| self.is_blocking_waiting_owner(*id)).collect();
         for id in &members {
             self.unwatch(*id);
         }
         // Only after the loop above: their dependents may have been removed in it, in any order.
-        for (id, blocks_waiting_owner) in members.into_iter().zip(awaited) {
-            if blocks_waiting_owner || self.nodes.get(id).is_some_and(Node::has_dependents) {
+        for (id, is_blocking_waiting_owner) in members.into_iter().zip(awaited) {
+            if is_blocking_waiting_owner || self.nodes.get(id).is_some_and(Node::has_dependents) {
                 self.mark_due_delete(id);
             }
         }
@@ -171,7 +171,7 @@ impl Graph {
     }
 
     /// True if it blocks a waiting owner.
-    fn blocks_waiting_owner(&self, id: Id) -> bool {
+    fn is_blocking_waiting_owner(&self, id: Id) -> bool {
         let waits = |it: &Uid| {
             let owner = self.nodes.find(it).filter(|it| *it != id);
             owner.and_then(|it| self.nodes.get(it)).is_some_and(|it| it.lifecycle().foreground)
@@ -194,7 +194,7 @@ impl Graph {
         self.remove_member(id, by);
         self.clear_due(id);
         self.expand_refs(id);
-        let released: Vec<&Uid> = owners_of(&refs).filter(|it| !names(&blocking_refs, it)).collect();
+        let released: Vec<&Uid> = owners_of(&refs).filter(|it| !has_reference(&blocking_refs, it)).collect();
         if let Some(node) = self.nodes.get_mut(id) {
             node.state =
                 NodeState::Unwatched { coordinates: Arc::new(coordinates), blocking_refs: blocking_refs.clone() };
@@ -214,7 +214,7 @@ impl Graph {
         let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
         // An object that names itself also stops being its own dependent.
         for owner in owners_of(&owners) {
-            self.unlink(id, owner, blocks(&owners, owner));
+            self.unlink(id, owner, is_blocking(&owners, owner));
         }
         if let Some(by) = by {
             self.remove_member(id, by);

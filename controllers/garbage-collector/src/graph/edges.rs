@@ -8,7 +8,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Node, NodeState, Refs, blocks, names, owners_of, refs_to, same_claims},
+    node::{Node, NodeState, Refs, has_reference, is_blocking, owners_of, refs_to, same_claims},
 };
 use crate::owners::absence_proofs::AbsenceProofs;
 
@@ -37,7 +37,7 @@ impl Graph {
                 id
             }
         };
-        self.add_edge(dependent, id, blocks(&refs, owner));
+        self.add_edge(dependent, id, is_blocking(&refs, owner));
         self.examine(dependent, id);
     }
 
@@ -98,16 +98,16 @@ impl Graph {
             return;
         }
         for owner in owners_of(&new) {
-            if !names(old, owner) {
+            if !has_reference(old, owner) {
                 self.link(dependent, owner);
             } else if same_claims(old, &new, owner) {
-                self.update_blocking(dependent, owner, blocks(old, owner), blocks(&new, owner));
+                self.update_blocking(dependent, owner, is_blocking(old, owner), is_blocking(&new, owner));
             } else {
                 self.relink_claim(dependent, owner, old);
             }
         }
-        for owner in owners_of(old).filter(|it| !names(&new, it)) {
-            self.unlink(dependent, owner, blocks(old, owner));
+        for owner in owners_of(old).filter(|it| !has_reference(&new, it)) {
+            self.unlink(dependent, owner, is_blocking(old, owner));
         }
         // A removed or changed reference may have been the reason that the dependent could not be judged. So check the
         // unchanged references again.
@@ -179,13 +179,13 @@ impl Graph {
     fn relink_claim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
         let Some(id) = self.nodes.find(owner) else { return };
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
-        let blocks_now = observed.blocks(owner, id);
+        let blocks_now = observed.is_blocking(owner, id);
         if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) {
-            self.update_blocking(dependent, owner, blocks(old, owner), blocks_now);
+            self.update_blocking(dependent, owner, is_blocking(old, owner), blocks_now);
             self.examine(dependent, id);
         } else {
             // The old claim may have no other reference now.
-            self.unlink(dependent, owner, blocks(old, owner));
+            self.unlink(dependent, owner, is_blocking(old, owner));
             self.link(dependent, owner);
         }
     }

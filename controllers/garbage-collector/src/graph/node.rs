@@ -237,9 +237,9 @@ impl Observed {
     }
 
     /// True if one of its references blocks the deletion of this owner.
-    pub(super) fn blocks(&self, owner: &Uid, id: Id) -> bool {
+    pub(super) fn is_blocking(&self, owner: &Uid, id: Id) -> bool {
         match &self.owners {
-            Refs::Full(refs) => blocks(refs, owner),
+            Refs::Full(refs) => is_blocking(refs, owner),
             Refs::Compact { owner, controller: _, blocks } => *blocks && *owner == id,
         }
     }
@@ -257,12 +257,12 @@ pub(super) fn owners_of(refs: &[OwnerRef]) -> impl Iterator<Item = &Uid> {
 }
 
 /// True if one of the references names this owner.
-pub(super) fn names(refs: &[OwnerRef], owner: &Uid) -> bool {
+pub(super) fn has_reference(refs: &[OwnerRef], owner: &Uid) -> bool {
     refs.iter().any(|it| it.uid == *owner)
 }
 
 /// True if one of the references to this owner blocks its deletion.
-pub(super) fn blocks(refs: &[OwnerRef], owner: &Uid) -> bool {
+pub(super) fn is_blocking(refs: &[OwnerRef], owner: &Uid) -> bool {
     refs.iter().any(|it| it.block_owner_deletion && it.uid == *owner)
 }
 

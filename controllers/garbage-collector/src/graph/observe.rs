@@ -6,7 +6,7 @@ use api::{Meta, OwnerRef, Uid, Version};
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Flags, Lifecycle, Node, NodeState, Observed, blocks, names, owners_of},
+    node::{Flags, Lifecycle, Node, NodeState, Observed, has_reference, is_blocking, owners_of},
 };
 use crate::owners::absence_proofs::AbsenceProofs;
 
@@ -79,7 +79,7 @@ impl Graph {
         if known.version != *from {
             // The watch was faster than the worker.
             let refs = self.refs(known);
-            if owners.iter().any(|it| names(&refs, it)) {
+            if owners.iter().any(|it| has_reference(&refs, it)) {
                 self.mark_due_delete(id);
             }
         } else if let Some(node) = self.nodes.get_mut(id) {
@@ -99,7 +99,7 @@ impl Graph {
         let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.blocking_refs().to_vec()).unwrap_or_default();
         // This must be done while the node is still unwatched. Owners that it names again are linked below.
         for owner in owners_of(&held) {
-            if names(&owners, owner) { self.unlink_unwatched(id, owner) } else { self.unlink(id, owner, true) }
+            if has_reference(&owners, owner) { self.unlink_unwatched(id, owner) } else { self.unlink(id, owner, true) }
         }
         let observed = Observed::new(by, meta);
         if let Some(node) = self.nodes.get_mut(id) {
@@ -109,7 +109,7 @@ impl Graph {
         for owner in owners_of(&owners) {
             self.link(id, owner);
         }
-        for owner in owners_of(&held).filter(|it| names(&owners, it) && !blocks(&owners, it)) {
+        for owner in owners_of(&held).filter(|it| has_reference(&owners, it) && !is_blocking(&owners, it)) {
             self.on_unblocked(owner);
         }
         self.compact_refs(id);

@@ -4,7 +4,7 @@ use api::{Resource, Uid, Version};
 
 use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
-    node::{Node, NodeState, names},
+    node::{Node, NodeState, has_reference},
 };
 use crate::rules::evidence::Gone;
 
@@ -50,8 +50,9 @@ impl Graph {
         if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
             return Vec::new();
         }
-        let blocks =
-            |it: &Node| it.observed().map_or_else(|| names(it.blocking_refs(), owner), |it| it.blocks(owner, id));
+        let blocks = |it: &Node| {
+            it.observed().map_or_else(|| has_reference(it.blocking_refs(), owner), |it| it.is_blocking(owner, id))
+        };
         let blocking = self.dependent_nodes(owner).filter(|it| it.uid != *owner && blocks(it));
         let item = |it: &Node| match it.lookup_coordinates() {
             Some(coordinates) => Item::Virtual(coordinates.clone()),

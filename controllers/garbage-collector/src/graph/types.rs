@@ -115,7 +115,7 @@ pub(crate) struct Dependent {
 
 impl Dependent {
     /// True if the foreground deletion of this owner waits for it.
-    pub(crate) fn blocks(&self, owner: &Uid) -> bool {
+    pub(crate) fn is_blocking(&self, owner: &Uid) -> bool {
         self.coordinates.uid != *owner && self.owners.iter().any(|it| it.block_owner_deletion && it.uid == *owner)
     }
 }

@@ -57,7 +57,7 @@ mod tests {
         })
     }
 
-    fn names(revisions: &[Arc<ControllerRevision>]) -> Vec<&str> {
+    fn name_list(revisions: &[Arc<ControllerRevision>]) -> Vec<&str> {
         revisions.iter().map(|it| &*it.meta.name).collect()
     }
 
@@ -65,10 +65,10 @@ mod tests {
     fn acceptance_common_031_revisions_are_sorted_by_number_creation_and_name() {
         let mut all = [revision(2, 1, "b"), revision(2, 1, "a"), revision(1, 9, "z")];
         sort(&mut all);
-        assert_eq!(names(&all), ["z", "a", "b"]);
+        assert_eq!(name_list(&all), ["z", "a", "b"]);
         let mut all = [revision(2, 5, "a"), revision(2, 1, "b")];
         sort(&mut all);
-        assert_eq!(names(&all), ["b", "a"]);
+        assert_eq!(name_list(&all), ["b", "a"]);
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         let all = [revision(1, 1, "a"), revision(2, 1, "b"), revision(3, 1, "c"), revision(4, 1, "d")];
         let is_in_use = |it: &ControllerRevision| &*it.meta.name == "b" || &*it.meta.name == "d";
         for (limit, want) in [(2, &[][..]), (1, &["a"]), (0, &["a", "c"]), (-1, &[])] {
-            assert_eq!(names(&surplus(&all, limit, is_in_use)), want, "{limit}");
+            assert_eq!(name_list(&surplus(&all, limit, is_in_use)), want, "{limit}");
         }
     }
 }

@@ -147,7 +147,7 @@ impl Families {
     }
 
     /// The counts for these labels: those of a running informer, or new ones.
-    fn counts_for(&self, labels: &Labels) -> Arc<Counts> {
+    fn series_for(&self, labels: &Labels) -> Arc<Counts> {
         let mut users = self.users.lock();
         let known = users.get(labels).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
@@ -175,7 +175,7 @@ impl Meter {
             let labels = &[FACTORY, &**group, &**version, &**plural];
             (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
         });
-        let counts = families.counts_for(&labels);
+        let counts = families.series_for(&labels);
         Self { resource: resource.clone(), labels, counts, upstream, families }
     }
 
