@@ -251,13 +251,13 @@ pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     static DEBUG: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static RELEASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let given = || std::env::var_os("MINI_KCM");
-    let (once, given, flags): (_, _, &[&str]) = match build {
-        Build::Debug => (&DEBUG, given(), &[]),
-        Build::Release => (&RELEASE, std::env::var_os("MINI_KCM_RELEASE").or_else(given), &["--release"]),
+    let (once, given) = match build {
+        Build::Debug => (&DEBUG, given()),
+        Build::Release => (&RELEASE, std::env::var_os("MINI_KCM_RELEASE").or_else(given)),
     };
     let found = once.get_or_init(|| match given {
         Some(path) => Ok(PathBuf::from(path)),
-        None => cargo_build("mini-kcm", flags).map_err(|err| format!("{err:#}")),
+        None => cargo_build("mini-kcm", build).map_err(|err| format!("{err:#}")),
     });
     match found {
         Ok(path) => Ok(path),
@@ -266,17 +266,24 @@ pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
 }
 
 /// Builds a package and returns the path of its program.
-pub(crate) fn cargo_build(package: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
+///
+/// In the development profile everything is built together, with the same features as for `cargo test --workspace`. So
+/// nothing is built twice.
+pub(crate) fn cargo_build(package: &str, build: Build) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "-p", package, "--message-format=json-render-diagnostics"]).args(flags);
+    command.args(["build", "--message-format=json-render-diagnostics"]).args(match build {
+        Build::Debug => vec!["--workspace", "--bins", "--tests"],
+        Build::Release => vec!["--release", "-p", package],
+    });
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("cargo build: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
-    // One JSON document per line; the last artefact with an executable is the binary.
+    // One JSON document per line. A test of the program's own code is an executable of the same name.
     let lines = String::from_utf8_lossy(&output.stdout);
     let messages = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut executables = messages.filter_map(|it| it["executable"].as_str().map(PathBuf::from));
-    executables.next_back().context("cargo build reported no executable")
+    let mut programs = messages.filter(|it| it["target"]["name"] == package && it["profile"]["test"] == false);
+    let program = programs.find_map(|it| it["executable"].as_str().map(PathBuf::from));
+    program.context("cargo build reported no executable")
 }

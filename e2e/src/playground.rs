@@ -76,7 +76,9 @@ fn binary() -> anyhow::Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = BINARY.get_or_init(|| match std::env::var_os("PLAYGROUND") {
         Some(path) => Ok(PathBuf::from(path)),
-        None => crate::manager::cargo_build("playground", &[]).map_err(|err| format!("{err:#}")),
+        None => {
+            crate::manager::cargo_build("playground", crate::manager::Build::Debug).map_err(|err| format!("{err:#}"))
+        }
     });
     match found {
         Ok(path) => Ok(path),
