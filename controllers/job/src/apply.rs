@@ -5,11 +5,12 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
 use serde_json::value::RawValue;
-use workload::{Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, TemplateError, is_gone};
+use workload::{
+    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError, is_gone,
+};
 
 use crate::{
     Ctx,
-    concurrency::StageStart,
     memory::Urgency,
     rules::{
         per_index_backoff::{FAILURES, Failures, IGNORED},

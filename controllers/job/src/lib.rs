@@ -11,7 +11,7 @@
 //!
 //! Reading order: `sync` (one Job, top to bottom), `handlers` (which events enqueue a Job). Then `rules`, which decides
 //! and is pure. Then the writes: `apply` (pods), `finalizers` (status and finalizers), `orphans` (pods that no Job will
-//! count). Last the shared state: `memory` (with `finalizer_removals`), `concurrency`, `metrics`.
+//! count). Last the shared state: `memory` (with `finalizer_removals`), `metrics`.
 
 mod handlers;
 mod sync;
@@ -20,7 +20,6 @@ mod apply;
 mod finalizers;
 mod orphans;
 
-mod concurrency;
 mod finalizer_removals;
 mod memory;
 mod metrics;
@@ -41,9 +40,9 @@ use controller::{
 use events::Recorder;
 use informer::Informer;
 use tokio_util::sync::CancellationToken;
-use workload::{ObjectWriter, PodControl};
+use workload::{CallLimit, ObjectWriter, PodControl, StageStart};
 
-use crate::{concurrency::CallLimit, handlers::OrphanKey, memory::Memory, metrics::Meters};
+use crate::{handlers::OrphanKey, memory::Memory, metrics::Meters};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";
@@ -196,6 +195,15 @@ struct Ctx {
 }
 
 impl Ctx {
+    fn begin_stage(&self) -> StageStart {
+        StageStart::new(self.clock.now())
+    }
+
+    /// Whether a stage must start no further call, because its time is over and other Jobs wait.
+    fn is_stage_over(&self, start: StageStart) -> bool {
+        start.is_over(self.clock.now(), !self.queue.is_empty())
+    }
+
     /// Records a stored status. The next sync waits until the cache shows it.
     fn record_job_write(&self, job: &Uid, version: &Version) {
         if self.read_own_writes {

@@ -2,8 +2,9 @@
 //!
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
-//! (pure), [`SlowStart`], [`Expectations`].
+//! (pure), [`SlowStart`], [`CallLimit`], [`Expectations`].
 
+mod call_limit;
 mod claim;
 mod control;
 mod expectations;
@@ -14,6 +15,7 @@ mod slow_start;
 mod template;
 mod writer;
 
+pub use call_limit::{CallLimit, StageStart};
 pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
 pub use expectations::Expectations;

@@ -1,4 +1,4 @@
-//! Limits the concurrent API calls and shares them between Jobs.
+//! Limits the concurrent API calls of a controller and shares them between the owners of pods.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -6,41 +6,42 @@ use clock::Instant;
 use futures::{StreamExt, stream};
 use tokio::sync::Semaphore;
 
-use crate::Ctx;
-
 /// The maximum of concurrent calls about pods.
 const MAX_CALLS: usize = 96;
 
-/// The maximum for one Job, so that a Job of ten thousand pods leaves calls for others. Permits are granted in the
-/// order of requests, so a Job of one pod waits for at most this many calls of each other Job.
-const MAX_CALLS_PER_JOB: usize = 64;
+/// The maximum for one owner, so that an owner of ten thousand pods leaves calls for others. Permits are granted in the
+/// order of requests, so an owner of one pod waits for at most this many calls of each other owner.
+const MAX_CALLS_PER_OWNER: usize = 64;
 
-/// How long one stage of a sync starts new calls while other Jobs wait for a worker. A Job with thousands of pods, at
-/// twenty calls per second, would otherwise delay them for minutes.
+/// How long one stage of a sync starts new calls while other owners wait for a worker. An owner with thousands of pods,
+/// at twenty calls per second, would otherwise delay them for minutes.
 const STAGE_TIME: Duration = Duration::from_secs(5);
 
-/// How often a sync wakes while it waits for permits. Otherwise it would count as stuck while other Jobs use all
+/// How often a sync wakes while it waits for permits. Otherwise it would count as stuck while other owners use all
 /// permits for calls that hang.
 const WAKE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The start of one stage of a sync.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StageStart(Instant);
+pub struct StageStart(Instant);
 
-impl Ctx {
-    /// Starts a stage.
-    pub(crate) fn begin_stage(&self) -> StageStart {
-        StageStart(self.clock.now())
+impl StageStart {
+    /// A stage that starts now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self(now)
     }
 
-    /// Whether the stage must start no further call, because its time is over and other Jobs wait.
-    pub(crate) fn is_stage_over(&self, stage_start: StageStart) -> bool {
-        self.clock.now().saturating_duration_since(stage_start.0) >= STAGE_TIME && !self.queue.is_empty()
+    /// Whether the stage must start no further call, because its time is over and other keys wait.
+    #[must_use]
+    pub fn is_over(self, now: Instant, has_waiting_keys: bool) -> bool {
+        now.saturating_duration_since(self.0) >= STAGE_TIME && has_waiting_keys
     }
 }
 
 /// The permits for calls.
-pub(crate) struct CallLimit(Semaphore);
+#[derive(Debug)]
+pub struct CallLimit(Semaphore);
 
 impl Default for CallLimit {
     fn default() -> Self {
@@ -50,7 +51,7 @@ impl Default for CallLimit {
 
 impl CallLimit {
     /// Makes a call for each item, many concurrently. Results are in the order of the items.
-    pub(crate) async fn call_each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
+    pub async fn call_each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
     where
         F: Future<Output = R>,
     {
@@ -59,7 +60,7 @@ impl CallLimit {
 
     /// Like [`CallLimit::call_each`], with `None` for each item whose call was not started because `is_over` returned
     /// true.
-    pub(crate) async fn call_each_until<T, R, F>(
+    pub async fn call_each_until<T, R, F>(
         &self,
         is_over: impl Fn() -> bool,
         items: Vec<T>,
@@ -77,7 +78,7 @@ impl CallLimit {
                 if is_over() { None } else { Some(call.await) }
             });
         }
-        let mut results = pin!(stream::iter(calls).buffered(MAX_CALLS_PER_JOB).collect());
+        let mut results = pin!(stream::iter(calls).buffered(MAX_CALLS_PER_OWNER).collect());
         loop {
             if let Ok(results) = tokio::time::timeout(WAKE_INTERVAL, &mut results).await {
                 return results;
@@ -118,7 +119,7 @@ mod tests {
         });
         assert_eq!((large, small), ((0..10_000).collect(), vec![7]));
         assert!(took < Duration::from_secs(2), "it had a place at once: {took:?}");
-        assert_eq!(most.load(Ordering::SeqCst), MAX_CALLS_PER_JOB + 1);
+        assert_eq!(most.load(Ordering::SeqCst), MAX_CALLS_PER_OWNER + 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -127,8 +128,8 @@ mod tests {
         let clock = clock::Clock::system();
         let began = clock.now();
         let hang = |()| tokio::time::sleep(Duration::from_secs(600));
-        let hanging = limit.call_each(vec![(); MAX_CALLS_PER_JOB], hang);
-        let also_hanging = limit.call_each(vec![(); MAX_CALLS - MAX_CALLS_PER_JOB], hang);
+        let hanging = limit.call_each(vec![(); MAX_CALLS_PER_OWNER], hang);
+        let also_hanging = limit.call_each(vec![(); MAX_CALLS - MAX_CALLS_PER_OWNER], hang);
         let mut wakes = Vec::new();
         let mut waiting = pin!(limit.call_each(vec![()], |()| async {}));
         let waiting = poll_fn(|context| {
