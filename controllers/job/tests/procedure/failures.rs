@@ -127,7 +127,7 @@ async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     world.succeed(&pod);
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert!(world.has_finalizer(&pod), "the pod is not what its owner reference shows");
+    assert!(world.has_finalizer(&pod), "the pod has ended, though the cache shows it active");
     world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 0));
