@@ -280,7 +280,7 @@ mod tests {
                 "--feature-gates: cannot set feature gate GitRepoVolumeDriver to true, feature is locked to false",
             ]
         );
-        assert!(gates(&["--feature-gates=DynamicResourceAllocation=true"]).is_ok(), "as it is locked");
+        assert!(gates(&["--feature-gates=DynamicResourceAllocation=true"]).is_ok(), "its locked value is accepted");
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         assert!(!on("--feature-gates=AllAlpha=true,ClientsAllowCBOR=false", "ClientsAllowCBOR"));
         assert!(!on("--feature-gates=AllBeta=false", "AtomicFIFO"));
         assert!(on("--feature-gates=AtomicFIFO=true,AllBeta=false", "AtomicFIFO"));
-        assert!(on("--feature-gates=AllBeta=false", "DynamicResourceAllocation"), "stable ones stay");
+        assert!(on("--feature-gates=AllBeta=false", "DynamicResourceAllocation"), "stable gates do not change");
     }
 
     #[test]

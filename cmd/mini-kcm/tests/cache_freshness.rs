@@ -1,7 +1,7 @@
 //! A new leader does not act on a cache that lacks a write of its predecessor: the notes of a leaving leader, and the
 //! waits of its successor, with an in-memory API server.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The whole manager with an in-memory API server in virtual time: election, fence, controllers, shutdown.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
 
 #[path = "manager/identity.rs"]
 mod identity;
@@ -347,7 +347,7 @@ async fn acceptance_machinery_056_a_leader_suspended_past_its_lease_writes_nothi
     let before = leader.writes(&cluster.requests()).len();
     let Exit::Failed(cause) = (&mut leader.exit).await.unwrap() else { panic!("the term is over") };
     assert!(cause.contains("leaderelection lost"), "{cause}");
-    assert_eq!(leader.writes(&cluster.requests()).len(), before, "not one write after the pause");
+    assert_eq!(leader.writes(&cluster.requests()).len(), before, "no write after the pause");
 }
 
 #[tokio::test(start_paused = true)]

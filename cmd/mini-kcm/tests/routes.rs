@@ -2,7 +2,7 @@
 //!
 //! `CASES=1000000` runs a million cases, `SEED` selects other cases.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
 
 use axum::{
     Router,

@@ -1,6 +1,6 @@
 //! Checks the rules of `docs/ARCHITECTURE.md`: dependencies between crates, and the imports of their files.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 #[path = "tidy/imports.rs"]
 mod imports;

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn all_done_when_every_sample_is_done() {
-        assert!(!ScreenModel::default().all_done(), "there was no update yet");
+        assert!(!ScreenModel::default().all_done(), "no update yet");
         let mut model = model();
         assert!(!model.all_done());
         model.rows.remove(0);

@@ -293,7 +293,7 @@ mod tests {
         };
         tokio::select! {
             plan = plan_manager(&client, &clock) => (plan.unwrap(), (clock.now() - began).as_secs()),
-            () = renews => unreachable!("renewals do not end"),
+            () = renews => unreachable!("renewals end before the plan"),
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! A waiting CronJob is one delayed key in the work queue, and the cost of a sync does not depend on the Jobs of other
 //! CronJobs. The API server is in memory in this process, so its cost is part of the last column.
-#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
+#![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
-#![expect(clippy::unwrap_used, reason = "a bench ends where something is not there")]
+#![expect(clippy::unwrap_used, reason = "a bench panics on missing values")]
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use testing::Rig;
 const CRON_JOBS: usize = 10_000;
 
 fn main() {
-    println!("{CRON_JOBS} CronJobs | waiting for an hour | a look at each | a Job of each");
+    println!("{CRON_JOBS} CronJobs | waiting for an hour | a sync of each | a Job of each");
     for jobs in [0, 1, 4] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(measure(jobs));

@@ -199,9 +199,9 @@ mod tests {
         assert_eq!(states.update_notices(&uid, vec![one.clone(), two.clone()]), from_ref(&two));
         assert!(states.has_sent(&uid, &one) && !states.has_sent(&Uid::new("v"), &one));
         assert!(states.update_notices(&uid, vec![two.clone()]).is_empty());
-        assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one), "it had ended meanwhile");
+        assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one), "it did not hold in between");
         assert!(states.update_notices(&uid, Vec::new()).is_empty());
-        assert!(states.0.lock().is_empty(), "of what is in order nothing is kept");
+        assert!(states.0.lock().is_empty(), "a state without notices is removed");
         assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one));
         states.remove(&uid);
         assert!(states.0.lock().is_empty());

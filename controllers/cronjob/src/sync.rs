@@ -293,7 +293,7 @@ mod tests {
         let now = Timestamp::from_millisecond(60_100).unwrap();
         assert_eq!(delay_until(120, now), Some(Duration::from_secs(60)));
         assert_eq!(delay_until(61, now), Some(Duration::from_secs(1)));
-        assert_eq!(delay_until(60, now), Some(PADDING), "one that has just come");
+        assert_eq!(delay_until(60, now), Some(PADDING), "a time that is now");
         assert_eq!(delay_until(i64::MAX, now), None);
     }
 }

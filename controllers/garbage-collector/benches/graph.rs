@@ -2,10 +2,10 @@
 //! garbage-collector-controller`.
 //!
 //! It measures the time to add, change, read and remove one of ten dependents, and one of a hundred thousand: the
-//! second must not be slower. The test `an_object_costs_at_most_250_bytes_all_told` counts the bytes.
+//! second must not be slower. The test `an_object_costs_at_most_250_bytes_in_total` counts the bytes.
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
-#![expect(clippy::unwrap_used, reason = "a bench may end with an error")]
+#![expect(clippy::unwrap_used, reason = "a bench panics on errors")]
 
 #[path = "../src"]
 #[expect(dead_code, unused_imports, reason = "the graph is private to its crate, and the bench uses a part of it")]
@@ -32,7 +32,7 @@ use crate::src::{
 const OBJECTS: usize = 100_000;
 
 fn main() {
-    println!("dependents of one | added | changed | asked for | removed");
+    println!("dependents of one | added | changed | read | removed");
     for each in [10, 100, 1_000, OBJECTS] {
         measure(each);
     }
@@ -46,13 +46,13 @@ fn measure(each: usize) {
     let uids: Vec<Uid> = objects.iter().map(|it| it.uid.clone()).collect();
     let added = spent(|| objects.into_iter().for_each(|it| graph.observe(by, it)));
     let changed = spent(|| changed.into_iter().for_each(|it| graph.observe(by, it)));
-    let asked = spent(|| ask(&graph, &uids));
+    let asked = spent(|| read(&graph, &uids));
     let removed = spent(|| remove(&mut graph, by, &uids));
     let ns = |it: Duration| it.as_nanos() / OBJECTS as u128;
     println!("{each} | {} ns | {} ns | {} ns | {} ns", ns(added), ns(changed), ns(asked), ns(removed));
 }
 
-fn ask(graph: &Graph, uids: &[Uid]) {
+fn read(graph: &Graph, uids: &[Uid]) {
     for uid in uids {
         assert!(graph.node(&Item::Observed(uid.clone())).is_some());
     }

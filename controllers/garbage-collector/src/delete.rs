@@ -92,7 +92,7 @@ pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
     if let Err(err) = &outcome
         && let Some(wait) = requests::postponed_for(err)
     {
-        // The pass learned nothing new. An item that waits for a slot keeps its position, and others may go first.
+        // The pass had no new result. An item that waits for a slot keeps its position, and others may go first.
         ctx.delete_limiter.lock().suspend(item);
         return Ok(Outcome::Parked(wait));
     }

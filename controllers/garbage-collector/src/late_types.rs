@@ -208,7 +208,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
 
-        async fn ask(&self, number: usize, takes: Duration) -> (Result<(), Postponed>, Duration) {
+        async fn request(&self, number: usize, takes: Duration) -> (Result<(), Postponed>, Duration) {
             let came = self.clock.now();
             let answer = self.types.limit(&resource(number), LATE_AFTER, tokio::time::sleep(takes)).await;
             (answer, self.clock.now() - came)
@@ -218,10 +218,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_type_that_answers_in_time_has_no_limit() {
         let bench = Bench::new(4);
-        let all = (0..100).map(|_| bench.ask(0, LATE_AFTER - MS));
+        let all = (0..100).map(|_| bench.request(0, LATE_AFTER - MS));
         let all = futures::future::join_all(all).await;
         assert!(all.iter().all(|it| *it == (Ok(()), LATE_AFTER - MS)), "{all:?}");
-        assert!(bench.types.state.lock().types.is_empty(), "and leaves no trace");
+        assert!(bench.types.state.lock().types.is_empty(), "and no entry remains");
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,11 +233,11 @@ mod tests {
             bench.hang(types, of_each);
             tokio::time::sleep(LATE_AFTER + MS).await;
             assert_eq!(bench.waiting(), waiting, "{workers} workers, {types} types");
-            let (answer, took) = bench.ask(0, Duration::ZERO).await;
+            let (answer, took) = bench.request(0, Duration::ZERO).await;
             if bench.types.acquire_permit(&resource(0)).is_err() {
                 assert!(matches!(answer, Err(Postponed::NotSent(_))) && took.is_zero(), "{answer:?}");
             }
-            assert_eq!(bench.ask(99, MS).await, (Ok(()), MS), "others are not held up");
+            assert_eq!(bench.request(99, MS).await, (Ok(()), MS), "other types are not delayed");
             bench.end().await;
             assert_eq!(bench.types.state.lock().permits, 0);
         }
@@ -250,24 +250,28 @@ mod tests {
         tokio::time::sleep(2 * LATE_AFTER).await;
         for late in 0..4 {
             let wait = RETRY_AFTER + late * RETRY_SPACING;
-            assert_eq!(bench.ask(0, Duration::ZERO).await, (Err(Postponed::NotSent(wait)), Duration::ZERO));
+            assert_eq!(bench.request(0, Duration::ZERO).await, (Err(Postponed::NotSent(wait)), Duration::ZERO));
         }
         tokio::time::sleep(5 * RETRY_AFTER).await;
-        assert_eq!(bench.ask(0, Duration::ZERO).await.0, Err(Postponed::NotSent(RETRY_AFTER)), "nothing is before it");
+        assert_eq!(
+            bench.request(0, Duration::ZERO).await.0,
+            Err(Postponed::NotSent(RETRY_AFTER)),
+            "no item is queued before it"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_type_is_late_until_no_request_has_been_late_for_a_while() {
         let mut bench = Bench::new(4);
         let is_late = |bench: &Bench| bench.types.is_late(&resource(0));
-        assert_eq!(bench.ask(0, 3 * LATE_AFTER).await, (Ok(()), 3 * LATE_AFTER), "there is a permit");
+        assert_eq!(bench.request(0, 3 * LATE_AFTER).await, (Ok(()), 3 * LATE_AFTER), "a permit is free");
         tokio::time::sleep(LATE_FOR - MS).await;
         assert!(is_late(&bench));
-        assert_eq!(bench.ask(0, MS).await, (Ok(()), MS));
+        assert_eq!(bench.request(0, MS).await, (Ok(()), MS));
         assert!(!is_late(&bench));
         bench.hang(1, 2);
         tokio::time::sleep(6 * LATE_FOR).await;
-        assert!(is_late(&bench), "as long as one is late");
+        assert!(is_late(&bench), "one request is still late");
         bench.end().await;
         assert!(is_late(&bench));
         tokio::time::sleep(LATE_FOR).await;
@@ -279,7 +283,7 @@ mod tests {
         let mut bench = Bench::new(1);
         bench.hang(1, 1);
         tokio::time::sleep(MS).await;
-        assert_eq!(bench.ask(0, 2 * LATE_AFTER).await, (Err(Postponed::Cancelled(RETRY_AFTER)), LATE_AFTER));
+        assert_eq!(bench.request(0, 2 * LATE_AFTER).await, (Err(Postponed::Cancelled(RETRY_AFTER)), LATE_AFTER));
     }
 
     #[tokio::test(start_paused = true)]
@@ -287,13 +291,16 @@ mod tests {
         let mut bench = Bench::new(20);
         bench.hang(2, 5);
         tokio::time::sleep(2 * LATE_AFTER).await;
-        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
+        assert_eq!(bench.request(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
         bench.hung[0].abort();
         tokio::task::yield_now().await;
-        assert!(matches!(bench.ask(0, MS).await.0, Err(Postponed::NotSent(_))), "it has four permits");
+        assert!(
+            matches!(bench.request(0, MS).await.0, Err(Postponed::NotSent(_))),
+            "the hanging types have four permits"
+        );
         tokio::time::sleep(RETRY_AFTER).await;
-        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Ok(()), "it has none");
-        assert_eq!(bench.ask(0, MS).await.0, Ok(()), "and now it needs none");
+        assert_eq!(bench.request(7, 2 * LATE_AFTER).await.0, Ok(()), "a permit is free for another type");
+        assert_eq!(bench.request(0, MS).await.0, Ok(()), "it needs no permit now");
         bench.end().await;
     }
 
@@ -302,9 +309,9 @@ mod tests {
         let mut bench = Bench::new(20);
         bench.hang(2, 5);
         tokio::time::sleep(2 * LATE_AFTER).await;
-        assert_eq!(bench.ask(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
+        assert_eq!(bench.request(7, 2 * LATE_AFTER).await.0, Err(Postponed::Cancelled(RETRY_AFTER)));
         for _ in 0..10_000 {
-            assert!(matches!(bench.ask(7, MS).await.0, Err(Postponed::NotSent(_))));
+            assert!(matches!(bench.request(7, MS).await.0, Err(Postponed::NotSent(_))));
         }
         bench.end().await;
         tokio::time::sleep(LATE_FOR).await;
@@ -318,8 +325,8 @@ mod tests {
     async fn late_types_of_random_names_are_not_kept() {
         let bench = Bench::new(20);
         for number in 0..100 {
-            assert!(bench.ask(number, 2 * LATE_AFTER).await.0.is_ok());
+            assert!(bench.request(number, 2 * LATE_AFTER).await.0.is_ok());
         }
-        assert!(bench.types.state.lock().types.len() <= 6, "those of the last seconds");
+        assert!(bench.types.state.lock().types.len() <= 6, "only types of the last seconds are kept");
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics.
 //!
-//! | family | what it counts |
+//! | family | content |
 //! |---|---|
 //! | `garbagecollector_controller_resources_sync_error_total` | as upstream: discovery passes that failed, monitors that could not start or did not sync in time |
 //! | `mini_kcm_garbage_collector_deletes_total{reason,policy}` | deleted objects: their owners are gone, or an owner waits for them |
@@ -108,7 +108,11 @@ impl Meters {
             "Number of garbage collector resources sync errors",
             &[],
         );
-        let held = metrics.gauges(&name("held_deletes"), "Objects that --gc-max-deletes-per-minute holds back.", &[]);
+        let held = metrics.gauges(
+            &name("held_deletes"),
+            "Objects whose deletion is delayed by --gc-max-deletes-per-minute.",
+            &[],
+        );
         Self {
             sync_errors: sync_errors.with_label_values::<&str>(&[]),
             held: held.with_label_values::<&str>(&[]),
@@ -121,7 +125,7 @@ impl Meters {
             reads: metrics.counters(&name("owner_reads_total"), "Live reads of owners.", &["result"]),
             unresolved: metrics.gauges(
                 &name("unresolvable_objects"),
-                "Objects that stay because an owner of theirs cannot be looked for.",
+                "Objects that stay because one of their owners cannot be looked up.",
                 &["why"],
             ),
             unresolved_objects: Mutex::default(),
@@ -226,21 +230,24 @@ mod tests {
         };
         assert!(meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::UnknownKind));
         assert!(!meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::UnknownKind), "again");
-        assert!(!meters.record_unresolved(&uid("b"), of("A"), UnresolvedReason::UnknownKind), "another of the type");
+        assert!(
+            !meters.record_unresolved(&uid("b"), of("A"), UnresolvedReason::UnknownKind),
+            "another object of the type"
+        );
         assert!(meters.record_unresolved(&uid("c"), of("B"), UnresolvedReason::UnknownKind), "another type");
         assert_eq!(shown("unknown_kind"), Some(3));
-        assert!(meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::NotServed), "another trouble");
+        assert!(meters.record_unresolved(&uid("a"), of("A"), UnresolvedReason::NotServed), "another reason");
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(2), Some(1)));
         assert_eq!(meters.unresolved_owner(&uid("a")), Some((of("A"), UnresolvedReason::NotServed)));
         meters.clear_unresolved(&uid("a"));
-        meters.clear_unresolved(&uid("nobody"));
+        meters.clear_unresolved(&uid("unknown"));
         meters.prune(|object, of| *object == uid("c") && &*of.kind == "B");
         assert_eq!(shown("unknown_kind"), Some(1));
         meters.prune(|_, _| false);
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(0), Some(0)));
         assert!(
             meters.record_unresolved(&uid("b"), of("A"), UnresolvedReason::UnknownKind),
-            "after it was over it is news again"
+            "a new failure after the end of the last one"
         );
     }
 }

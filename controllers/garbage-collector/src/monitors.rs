@@ -5,7 +5,7 @@
 //! its own that has no store and feeds the graph. The monitor of a type that is gone is stopped completely. A type that
 //! cannot be listed blocks nothing: it is logged, and its objects are used when they can be listed.
 //!
-//! Before an owner's finalizer is removed, the worker asks here which types may be missing. At every moment each type
+//! Before an owner's finalizer is removed, the worker checks here which types may be missing. At every moment each type
 //! is either known or listed as missing: a new monitor replaces the old one under one lock.
 //!
 //! Reading order: `plan` (what a discovery answer means, pure), `unsynced` (which types may be missing), this file,
@@ -48,8 +48,8 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 /// A monitor that has not synced after this time is logged, and workers start without it, as upstream's
 /// `initialSyncTimeout`.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long unproved monitors count in a new term: while workers wait to start, and half a minute longer. By then, dead
-/// watches have been detected.
+/// How long unproved monitors count in a new term: while workers wait to start, and half a minute longer. By then,
+/// frozen watches have been detected.
 const PROVED_WITHIN: Duration = Duration::from_secs(60);
 /// The timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -374,7 +374,7 @@ impl Monitors {
                 ),
                 UnsyncedReason::Group(of) => tracing::warn!(
                     group_version = of.as_str(),
-                    "A group does not tell its types: their objects are not collected and may be overlooked as dependents"
+                    "A group's types are unknown: their objects are not collected and may be overlooked as dependents"
                 ),
                 UnsyncedReason::Everything | UnsyncedReason::MissingInDiscovery(_) | UnsyncedReason::Unproved(_) => {}
             }

@@ -22,7 +22,7 @@ use crate::{
     rules::evidence::{FOREGROUND, ORPHAN, Object, has},
 };
 
-/// How often one pass asks for further dependents of an owner. After that the owner backs off.
+/// How often one pass looks up further dependents of an owner. After that the owner backs off.
 const ROUNDS: u32 = 10;
 
 /// Why an attempt did not complete.

@@ -1,8 +1,8 @@
 //! Measures the controller's CPU time per pod of a Job of 100,000 completions, by the number of completed pods. Runs in
 //! virtual time. The time of the cluster and the pods is not counted. `cargo bench -p job-controller --bench large`.
 //! Target: at 90,000 completions at most 1.5 times the value at 1,000 completions.
-#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
-#![expect(clippy::expect_used, reason = "a bench that cannot measure ends")]
+#![expect(clippy::print_stdout, reason = "a bench prints its results")]
+#![expect(clippy::expect_used, reason = "a bench panics on errors")]
 
 use std::{
     future::Future,
@@ -49,9 +49,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
         let measured = tokio::time::timeout(TIME_LIMIT, measure()).await;
-        let costs = measured.expect("the Job goes on");
+        let costs = measured.expect("the Job finishes in time");
         let ratio = costs[costs.len() - 1] / costs[0];
-        println!("at {} done {ratio:.2} times of that at {} done; to reach: 1.5", MARKS[MARKS.len() - 1], MARKS[0]);
+        println!("at {} done {ratio:.2} times the cost at {} done; target: 1.5", MARKS[MARKS.len() - 1], MARKS[0]);
     });
 }
 

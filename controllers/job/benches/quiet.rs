@@ -1,8 +1,8 @@
 //! Measures a sync that has nothing to do, with 100,000 pods in the cache: `cargo bench -p job-controller --bench
 //! quiet`.
 //! Target: 10 µs for a Job with ten active pods.
-#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
-#![expect(clippy::expect_used, reason = "a bench that cannot measure ends")]
+#![expect(clippy::print_stdout, reason = "a bench prints its results")]
+#![expect(clippy::expect_used, reason = "a bench panics on errors")]
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ const REST: Duration = Duration::from_secs(3);
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        measure("all of them other controllers'", |_| true).await;
+        measure("all of other controllers", |_| true).await;
         // Pods without an owner are candidates for adoption.
-        measure("half of them nobody's", |number| number % 2 == 0).await;
+        measure("half of them without an owner", |number| number % 2 == 0).await;
     });
 }
 
@@ -46,26 +46,26 @@ async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
     let syncs = syncs(&metrics);
     manager.create("quiet", json!({ "completions": ACTIVE, "parallelism": ACTIVE })).await.expect("a Job");
     timeout(PATIENCE, all_ready(&cluster, &created)).await.expect("the Job's pods are ready");
-    timeout(PATIENCE, at_rest(&syncs)).await.expect("the Job comes to rest");
+    timeout(PATIENCE, until_idle(&syncs)).await.expect("the Job is idle");
 
     let before = cluster.version();
     let mut means = Vec::with_capacity(BATCHES);
     for batch in 0..BATCHES as u64 {
-        means.push(timeout(PATIENCE, look(&cluster, &syncs, batch)).await.expect("each change is looked at"));
+        means.push(timeout(PATIENCE, run_batch(&cluster, &syncs, batch)).await.expect("each change is synced"));
     }
     let written = cluster.version() - before - BATCHES as u64 * ROUNDS;
-    assert_eq!(written, 0, "whoever finds nothing to do writes nothing");
+    assert_eq!(written, 0, "a sync without changes writes nothing");
     means.sort_by(f64::total_cmp);
     println!(
         "a sync that finds nothing to do: {:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {:.2} µs; {PODS} pods \
-         cached, {whose}, {ACTIVE} active of the Job; to reach: 10 µs)",
+         cached, {whose}, {ACTIVE} active of the Job; target: 10 µs)",
         means[BATCHES / 2],
         means[BATCHES - 1],
     );
 }
 
 /// Syncs the Job many times. Returns the average duration in microseconds.
-async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
+async fn run_batch(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
     let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
     for round in 1..=ROUNDS {
         // A change that does not concern the Job controller.
@@ -82,7 +82,7 @@ async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
 /// The work duration of each key.
 fn syncs(metrics: &Metrics) -> Histogram {
     // The work queue has registered this family; the call returns the existing one.
-    let family = metrics.histograms("workqueue_work_duration_seconds", "How long a key took.", &["name"], &[1.0]);
+    let family = metrics.histograms("workqueue_work_duration_seconds", "Duration of each sync.", &["name"], &[1.0]);
     family.with_label_values(&["job"])
 }
 
@@ -100,7 +100,7 @@ async fn all_ready(cluster: &TestCluster, created: &parking_lot::Mutex<Vec<Strin
 }
 
 /// Returns when there was no sync for [`REST`].
-async fn at_rest(syncs: &Histogram) {
+async fn until_idle(syncs: &Histogram) {
     loop {
         let before = syncs.get_sample_count();
         sleep(REST).await;

@@ -227,7 +227,7 @@ impl Ctx {
         self.meters.record_finished_pods(job, succeeded, failed);
     }
 
-    /// The server says that a pod is gone. While the cache still shows it, it must not be counted again.
+    /// The server responded that a pod is gone. While the cache still shows it, it must not be counted again.
     fn on_pod_gone(&self, pod: &Pod) {
         let cached = self.pods.store().get(&pod.meta.namespace, &pod.meta.name).ok().flatten();
         if cached.is_none_or(|it| it.meta.uid != pod.meta.uid) {

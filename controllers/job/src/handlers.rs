@@ -121,7 +121,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     let Some(new) = new else { return };
     let event = PodEvent { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
     if !has_our_finalizer(&event.meta) {
-        // Checked for any owner, because the Job that asked for the removal may have lost the pod meanwhile.
+        // Checked for any owner, because the Job that requested the removal may have lost the pod meanwhile.
         ctx.memory.end_finalizer_removal(event.meta.uid);
     }
     if event.meta.deletion.is_some() || readable(event.new).is_some_and(is_terminal) {
@@ -214,7 +214,7 @@ impl PodEvent<'_> {
             OwnerJob::Working(key) if !self.initial => enqueue(self.ctx, key, &owner.uid, self.urgency(old)),
             OwnerJob::Working(_) => {}
             OwnerJob::Unknown(key) => {
-                // The Job's sync decides when the cache is readable. The finalizer must also go if no Job will count
+                // The Job's sync decides when the cache is readable. The finalizer must be removed if no Job will count
                 // the pod.
                 enqueue(self.ctx, key, &owner.uid, Urgency::Immediate);
                 if has_our_finalizer(&self.meta) {

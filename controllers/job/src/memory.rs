@@ -54,7 +54,7 @@ struct Entry {
     changes: u64,
     /// Set when the last sync left nothing to do.
     idle: Option<Idle>,
-    /// Creations are held back. Reported once.
+    /// The creation limit applies. Reported once.
     creation_limited: bool,
 }
 
@@ -287,7 +287,7 @@ impl Memory {
         is_time
     }
 
-    /// When an expectation expires or the server must be asked about a creation.
+    /// When an expectation expires or a creation must be checked on the server.
     pub(crate) fn next_deadline(&self, job: &Uid) -> Option<Instant> {
         let check = self.inner.lock().jobs.get(job).and_then(|it| match it.unknown_creates {
             Some(UnknownCreates::CheckAt(at)) => Some(at),
@@ -319,7 +319,7 @@ impl Memory {
         if is_safe { Unseen::UnknownCreates } else { Unseen::Writes }
     }
 
-    /// Records whether creations are held back. Returns true when that has just begun.
+    /// Records whether the creation limit applies. Returns true when that has just begun.
     pub(crate) fn set_creation_limited(&self, job: &Uid, creation_limited: bool) -> bool {
         let mut has_begun = false;
         self.with(job, |it| {
@@ -362,14 +362,14 @@ mod tests {
         memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
         memory.on_pod_created(&job, Uid::new("pod"));
         memory.on_pod_changed(&job, Urgency::Immediate, now);
-        assert!(memory.is_empty(), "what comes late begins nothing anew");
+        assert!(memory.is_empty(), "a late event creates no entry");
     }
 
     #[test]
     fn the_first_event_after_a_pause_is_synced_at_once_and_later_ones_are_batched() {
         let (memory, job, now) = memory();
         let ms = Duration::from_millis;
-        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now), Duration::ZERO, "never looked at");
+        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now), Duration::ZERO, "no sync before");
         memory.begin_sync(&job, 1, now);
         assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now + ms(300)), ms(700));
         assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now + ms(1000)), Duration::ZERO);
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(
             memory.on_pod_changed(&job, Urgency::Batched, now + ms(9000)),
             ms(1000),
-            "what only is to be told can wait"
+            "a batched change waits for the batch"
         );
     }
 
@@ -396,11 +396,11 @@ mod tests {
         let changes = memory.begin_sync(&job, 1, now).changes;
         memory.on_pod_changed(&job, Urgency::Batched, now);
         memory.mark_idle(&job, one.clone(), changes, None);
-        assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed while it was looked at");
+        assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed during the sync");
         let changes = memory.begin_sync(&job, 1, now).changes;
         memory.mark_idle(&job, one.clone(), changes, Some(now + 5 * sec));
         assert_eq!(memory.idle_for(&job, &one, now + 2 * sec), Some(3 * sec));
-        assert_eq!(memory.idle_for(&job, &one, now + 5 * sec), None, "its time has come");
+        assert_eq!(memory.idle_for(&job, &one, now + 5 * sec), None, "the deadline is reached");
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(memory.unseen_writes(&job, none, now), Unseen::UnknownCreates);
         assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Nothing);
         memory.expectations.expect_creations(&job, 3, now);
-        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "the unknown creates were those before");
+        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "only the earlier creations were unknown");
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
         memory.await_unknown_creates(&job, Version::new("7"));
         memory.expectations.add_deletions(&job, [pod.clone()], now);
         assert_eq!(memory.unseen_writes(&job, none, now), Unseen::Writes);
-        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "only creations are settled");
+        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "the cache resolves creations only");
         memory.expectations.deletion_observed(&job, &pod);
         assert_eq!(memory.unseen_writes(&job, none, now), Unseen::Nothing);
     }
@@ -452,12 +452,12 @@ mod tests {
         assert!(
             !memory.begin_unknown_creates_check(&job, now + 91 * sec)
                 && memory.begin_unknown_creates_check(&job, now + 100 * sec),
-            "it got no answer"
+            "a check without a response is repeated"
         );
         assert_eq!(
             memory.unseen_writes(&job, |_| true, now + 100 * sec),
             Unseen::UnknownCreates,
-            "nothing is known yet"
+            "the outcome is still unknown"
         );
         memory.await_unknown_creates(&job, Version::new("7"));
         assert!(!memory.begin_unknown_creates_check(&job, now + 200 * sec));
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(
             (changes, backoff, finish_pending, pending_removals.len(), free_slots),
             (0, None, false, 1, 2),
-            "but what is on its way"
+            "except the removal in flight"
         );
         assert!(memory.expectations.is_satisfied(&job, now) && memory.on_pod_stopped(&Uid::new("pod")).is_none());
     }

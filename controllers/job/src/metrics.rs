@@ -108,7 +108,7 @@ impl Meters {
         self.external.with_label_values(&[controller]).inc();
     }
 
-    /// The creation limit holds back the creations of a Job.
+    /// The creation limit of a Job begins to apply.
     pub(crate) fn record_creation_limited(&self, job: &Job) {
         self.creation_limited.with_label_values(&[&*job.meta.namespace]).inc();
     }
@@ -149,8 +149,8 @@ Possible values of the \"reason\" label are:
 Possible values of the \"status\" label are:
 \"succeeded\", \"failed\".";
 
-const CREATION_LIMITED: &str = "How often a Job began to be held back from creating pods, as twice its parallelism were \
-     created and not seen to end.";
+const CREATION_LIMITED: &str = "How often the creation limit of a Job began to apply: twice its parallelism were \
+     created and not observed to end.";
 
 #[cfg(test)]
 mod tests {

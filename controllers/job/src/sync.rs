@@ -199,7 +199,7 @@ fn requeue(after: Option<Duration>) -> Outcome {
     after.map_or(Outcome::Done, Outcome::After)
 }
 
-/// Sends an event once when creations are held back.
+/// Sends an event once when the creation limit applies.
 fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     let is_limited = match plan.waiting {
         Some(Waiting::CreationLimit) => true,

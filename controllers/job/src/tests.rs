@@ -38,7 +38,7 @@ async fn acceptance_job_011_a_deleted_job_and_its_pods_have_no_memory() {
 
     cluster.remove("jobs.batch", "n", "j");
     pass(5).await;
-    assert!(ctx.memory.is_empty(), "nor of its pods, which are still there");
+    assert!(ctx.memory.is_empty(), "and no memory of its pods, which still exist");
     assert_eq!(ctx.memory.expectations.expires_at(&uid), None);
     // Late events of the pods add no new entry.
     cluster.unfreeze_watches("pods");

@@ -98,7 +98,7 @@ impl ClusterLists {
         ListResult { requested_at, retry, non_empty }
     }
 
-    /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
+    /// Removes kinds that are not `served` any more. Otherwise short-lived custom resources would fill the memory.
     pub(crate) fn retain_kinds(&self, served: &BTreeSet<&Resource>) {
         self.kinds.lock().retain(|kind, _| served.contains(kind));
     }
@@ -155,11 +155,11 @@ mod tests {
         let sec = Duration::from_secs(1);
         let hung = Some(at + 60 * sec);
         let cases = [
-            ("asked for in time", None, at, at, true),
-            ("asked for too early", None, at + sec, at + sec, false),
-            ("as old as may be", None, at - sec, at + 1000 * sec, true),
-            ("a list that hung is not asked for again soon", hung, at + sec, at + 59 * sec, true),
-            ("and then it is", hung, at + sec, at + 60 * sec, false),
+            ("requested in time", None, at, at, true),
+            ("requested too early", None, at + sec, at + sec, false),
+            ("requested just in time", None, at - sec, at + 1000 * sec, true),
+            ("a list that timed out is not repeated soon", hung, at + sec, at + 59 * sec, true),
+            ("it is repeated after a minute", hung, at + sec, at + 60 * sec, false),
         ];
         for (name, retry, since, now, want) in cases {
             assert_eq!(ListResult { requested_at: at, retry, non_empty: None }.is_valid(since, now), want, "{name}");

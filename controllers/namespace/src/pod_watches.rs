@@ -1,8 +1,8 @@
 //! Enqueues a namespace when its last pod is deleted.
 //!
 //! It uses the pod informer of another controller if there is one. Otherwise it opens a metadata watch of the pods in
-//! that namespace, keeps only their names, and closes the watch when the namespace waits no more. Both only save time:
-//! the namespace is synced again by timer anyway.
+//! that namespace, keeps only their names, and closes the watch when the namespace no longer waits. Both only save
+//! time: the namespace is synced again by timer anyway.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -80,8 +80,8 @@ mod tests {
         assert!(limit.try_acquire(&uid(3), now).is_none());
         assert!(limit.try_acquire(&uid(4), now).is_none());
         drop(first);
-        assert!(limit.try_acquire(&uid(1), now).is_none(), "who had a turn stands behind those who wait");
-        assert!(limit.try_acquire(&uid(4), now).is_none(), "nor does anybody overtake");
+        assert!(limit.try_acquire(&uid(1), now).is_none(), "a key that ran waits behind the others");
+        assert!(limit.try_acquire(&uid(4), now).is_none(), "a later key does not overtake");
         let third = limit.try_acquire(&uid(3), now + RETRY_AFTER);
         assert!(third.is_some());
         drop(second);
@@ -96,7 +96,7 @@ mod tests {
         assert!(limit.try_acquire(&uid(2), now).is_none());
         assert!(limit.try_acquire(&uid(3), now + 30 * SEC).is_none());
         drop(permit);
-        assert!(limit.try_acquire(&uid(3), now + 39 * SEC).is_none(), "it is the turn of the one before");
+        assert!(limit.try_acquire(&uid(3), now + 39 * SEC).is_none(), "the key before it is next");
         assert!(limit.try_acquire(&uid(3), now + 40 * SEC).is_some());
         assert!(limit.0.lock().queue.is_empty());
     }

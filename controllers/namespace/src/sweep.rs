@@ -62,7 +62,7 @@ struct KindResult {
     uncounted: bool,
     /// It did not respond in time.
     late: bool,
-    /// It was not asked, though it was not late before.
+    /// It was not requested, though it was not late before.
     skipped: bool,
 }
 
@@ -126,7 +126,7 @@ impl Sweep<'_> {
             |it: &&&ServedResource| !(is_pods(&it.resource) || self.early && kinds::protects_pods(&it.resource));
         let mut others: Vec<&ServedResource> = kinds.iter().filter(is_next).copied().collect();
         // Kinds that were late come last, so they delay only each other. Of the others the one with the oldest request
-        // is first, because a slow pass may end before it has asked all.
+        // is first, because a slow pass may end before it has requested all.
         others.sort_by_key(|it| self.ctx.terminating.last_request(self.uid, &it.resource));
         let all = others.iter().map(|kind| async move { (kind, self.delete_kind(kind).await) });
         let all: Vec<_> = all.collect();
@@ -258,7 +258,7 @@ impl Sweep<'_> {
         if kind.has_verb("deletecollection") {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
-                // Not remembered: a kind that appears or disappears answers 404 for a while.
+                // Not cached: a kind that appears or disappears answers 404 for a while.
                 Err(err) if is_unsupported(&err) => {}
                 Err(err) => return Err(format!("{}: {err}", kind.resource)),
             }

@@ -25,8 +25,8 @@ const PASS_LIMIT: Duration = Duration::from_secs(30);
 /// The limit for a namespace whose last pass was slow. Only half of the workers run such passes at a time. It is longer
 /// than the longest request, so that a large collection makes progress.
 const SLOW_PASS_LIMIT: Duration = Duration::from_secs(75);
-/// A pass proves nothing for the next one. So each pass that ended before it had asked all kinds lengthens the next by
-/// [`SLOW_PASS_LIMIT`], up to this many times.
+/// A pass proves nothing for the next one. So each pass that ended before it had requested all kinds lengthens the next
+/// by [`SLOW_PASS_LIMIT`], up to this many times.
 const MAX_PASS_FACTOR: u32 = 8;
 /// After this many conflicts another client writes the namespace all the time, so the key backs off.
 const ATTEMPTS: u32 = 5;
@@ -291,15 +291,20 @@ mod tests {
             ("empty", findings(0, None, &[]), NOW, AfterPass::Finalize),
             ("empty, too early", findings(0, None, &[]), SOON, secs(3)),
             ("empty, the pass was too early", findings(0, None, &[]), Some(Duration::ZERO), secs(0)),
-            ("pods use their grace", findings(30, None, &[]), NOW, secs(16)),
-            ("finalizers hold", findings(15, None, &[]), SOON, secs(8)),
-            ("something is kept for the delay", kept(), SOON, secs(3)),
-            ("something is left after the delay", kept(), NOW, failed("something remains")),
-            ("discovery has holes", findings(0, Some("g"), &[]), NOW, failed("g")),
-            ("discovery has holes, too early", findings(0, Some("g"), &[]), SOON, failed("g")),
-            ("discovery has holes while pods use their grace", findings(30, Some("g"), &[]), NOW, secs(16)),
+            ("pods are in their grace period", findings(30, None, &[]), NOW, secs(16)),
+            ("finalizers remain", findings(15, None, &[]), SOON, secs(8)),
+            ("content is kept during the delay", kept(), SOON, secs(3)),
+            ("content remains after the delay", kept(), NOW, failed("something remains")),
+            ("discovery is incomplete", findings(0, Some("g"), &[]), NOW, failed("g")),
+            ("discovery is incomplete, too early", findings(0, Some("g"), &[]), SOON, failed("g")),
+            (
+                "discovery is incomplete while pods are in their grace period",
+                findings(30, Some("g"), &[]),
+                NOW,
+                secs(16),
+            ),
             ("a kind failed", findings(0, None, &["e"]), NOW, failed("e")),
-            ("a kind failed while pods use their grace", findings(30, None, &["e"]), NOW, failed("e")),
+            ("a kind failed while pods are in their grace period", findings(30, None, &["e"]), NOW, failed("e")),
         ];
         for (name, findings, until_ready, want) in cases {
             assert_eq!(after_pass(&findings, until_ready), want, "{name}");

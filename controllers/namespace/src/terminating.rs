@@ -10,7 +10,7 @@ use api::{Resource, Uid};
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// Each API server learns from its own watch that a namespace terminates, and admits objects until then. So a proof of
+/// Each API server observes in its own watch that a namespace terminates, and admits objects until then. So a proof of
 /// emptiness counts only if it was taken at least this long after the deletion was observed. The deletionTimestamp does
 /// not shorten the delay, because the clocks may differ.
 const SAFETY_DELAY: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ struct NamespaceState {
     delete_requested: BTreeSet<Resource>,
     /// Kinds that were empty in a list that was sent at this time.
     empty_at: BTreeMap<Resource, Instant>,
-    /// How the last request for each kind went.
+    /// The outcome of the last request for each kind.
     requests: BTreeMap<Resource, KindRequest>,
     passes: u32,
     slow: Option<SlowPasses>,
@@ -68,8 +68,8 @@ impl NamespaceState {
     }
 }
 
-/// How the last request for a kind went. The next pass uses this order: kinds that were late come last, and the oldest
-/// comes first.
+/// The outcome of the last request for a kind. The next pass uses this order: kinds that were late come last, and the
+/// oldest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindRequest {
     /// The response came too late.
@@ -83,7 +83,7 @@ pub(crate) enum PassEnd {
     InTime,
     /// It needed more than the usual time of a pass, or a kind did not respond in time.
     Slow,
-    /// It ended before it had asked all kinds that respond in time.
+    /// It ended before it had requested all kinds that respond in time.
     Cut,
 }
 
@@ -191,7 +191,7 @@ impl TerminatingNamespaces {
         empty_at.is_some_and(|at| *at >= since)
     }
 
-    /// How the last request for this kind went.
+    /// The outcome of the last request for this kind.
     pub(crate) fn last_request(&self, uid: &Uid, kind: &Resource) -> Option<KindRequest> {
         self.0.lock().namespaces.get(uid).and_then(|it| it.requests.get(kind).copied())
     }
@@ -233,14 +233,14 @@ impl TerminatingNamespaces {
         });
     }
 
-    /// Records how the request for this kind went.
+    /// Records the outcome of the request for this kind.
     pub(crate) fn record_request(&self, uid: &Uid, kind: &Resource, request: KindRequest) {
         self.update(uid, |it| {
             it.requests.insert(kind.clone(), request);
         });
     }
 
-    /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
+    /// Removes kinds that are not `served` any more. Otherwise short-lived custom resources would fill the memory.
     pub(crate) fn retain_kinds(&self, uid: &Uid, served: &BTreeSet<&Resource>) {
         self.update(uid, |it| {
             it.delete_requested.retain(|kind| served.contains(kind));
@@ -299,7 +299,7 @@ mod tests {
         terminating.observe(&uid(1), FirstObserved::DuringWatch, now);
         assert_eq!(terminating.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
         terminating.observe(&uid(1), FirstObserved::DuringWatch, now + SEC);
-        assert_eq!(terminating.schedule(&uid(1)).unwrap().begin, now, "only the first sight counts");
+        assert_eq!(terminating.schedule(&uid(1)).unwrap().begin, now, "only the first observation counts");
         assert_eq!(terminating.schedule(&uid(2)), None);
     }
 
@@ -308,12 +308,12 @@ mod tests {
         let begin = Clock::system().now() + 1000 * SEC;
         let schedule = Schedule { begin, ready: begin + 5 * SEC };
         let cases = [
-            ("at once", 0, 0),
-            ("still too early to let it go", 4, 0),
+            ("at the start", 0, 0),
+            ("too early to finalize", 4, 0),
             ("the delay is over", 5, 5),
-            ("proofs of the flood are shared", 35, 5),
-            ("they grow old", 36, 6),
-            ("a namespace that waits gets new ones", 600, 570),
+            ("namespaces deleted together share proofs", 35, 5),
+            ("proofs expire", 36, 6),
+            ("a waiting namespace gets new proofs", 600, 570),
         ];
         for (name, now, want) in cases {
             assert_eq!(schedule.since(begin + now * SEC), begin + want * SEC, "{name}");
@@ -329,7 +329,7 @@ mod tests {
             .map(|number| {
                 terminating.observe(&uid(number), FirstObserved::DuringWatch, start + number * 10 * MS);
                 let begin = terminating.schedule(&uid(number)).unwrap().begin;
-                assert!(begin >= start + number * 10 * MS, "nobody begins before it was seen");
+                assert!(begin >= start + number * 10 * MS, "no start before the observation");
                 begin.duration_since(start).as_millis()
             })
             .collect();
@@ -349,13 +349,17 @@ mod tests {
             let schedule = terminating.schedule(&uid(number)).unwrap();
             assert_eq!(schedule.begin, start, "{number}");
             assert!(schedule.ready >= seen + SAFETY_DELAY, "{number}");
-            assert_eq!(schedule.ready, start + INITIAL_LIST_WINDOW + SAFETY_DELAY, "one proof serves them all");
+            assert_eq!(schedule.ready, start + INITIAL_LIST_WINDOW + SAFETY_DELAY, "one proof for all");
         }
         let later = start + 200 * MS;
         terminating.observe(&uid(1000), FirstObserved::InInitialList, later);
         terminating.observe(&uid(1001), FirstObserved::DuringWatch, later);
         for number in [1000, 1001] {
-            assert_eq!(terminating.schedule(&uid(number)).unwrap().begin, later, "{number}: news gathers by itself");
+            assert_eq!(
+                terminating.schedule(&uid(number)).unwrap().begin,
+                later,
+                "{number}: later deletions have their own batch"
+            );
         }
     }
 
@@ -416,11 +420,11 @@ mod tests {
             terminating.is_empty_since(&uid(1), &pods, now) && !terminating.is_empty_since(&uid(1), &pods, now + MS)
         );
 
-        assert!(!terminating.remove(&uid(1)), "another one is left");
+        assert!(!terminating.remove(&uid(1)), "another namespace remains");
         terminating.record_delete_request(&uid(1), &pods);
         assert!(!terminating.contains(&uid(1)) && !terminating.has_requested_delete(&uid(1), &pods));
         assert_eq!((terminating.slow_passes(&uid(1)), terminating.last_request(&uid(1), &pods)), (None, None));
         assert!(terminating.remove(&uid(2)));
-        assert!(!terminating.remove(&uid(2)), "nor is it told twice");
+        assert!(!terminating.remove(&uid(2)), "a second removal has no effect");
     }
 }

@@ -28,8 +28,8 @@ impl Meters {
         );
         let lingering = metrics.gauges(
             "mini_kcm_ttl_after_finished_lingering_jobs",
-            "Jobs that were deleted as their time to live was over, and are still there: finalizers hold them, or nobody \
-             collects garbage.",
+            "Jobs that were deleted after their time to live and still exist: they have finalizers, or no garbage \
+             collector runs.",
             &[],
         );
         Self { late: late.with_label_values::<&str>(&[]), lingering: lingering.with_label_values::<&str>(&[]) }

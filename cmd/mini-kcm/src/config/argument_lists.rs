@@ -146,7 +146,7 @@ fn kube_bench_checks_pass_with_an_accepted_list() {
     // kubeadm's list with the additional flags of the benchmark.
     let hardened = format!("{KUBEADM} --profiling=false --terminated-pod-gc-threshold=10");
     let config = config(&hardened);
-    assert!(config.election.is_some() && !config.observability.profiling, "and it means here what it says");
+    assert!(config.election.is_some() && !config.observability.profiling, "the flags have their usual effect");
     let listen = config.serving.map(|it| it.options.listen.address.to_string());
     assert_eq!(listen.as_deref(), Some("127.0.0.1"));
     let line = format!("root 1 0 0 10:00 ? 00:00:01 kube-controller-manager {hardened}");

@@ -113,7 +113,7 @@ mod tests {
     use crate::flags::{Invocation, parse};
 
     fn read(args: &[&str]) -> Result<(Option<Serving>, Vec<String>), Vec<String>> {
-        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("not to be run") };
+        let Invocation::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("not a run") };
         let mut warnings = Vec::new();
         let serving = super::read(&mut flags, &mut warnings);
         flags.finish().map(|()| (serving, warnings))

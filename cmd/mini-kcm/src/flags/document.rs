@@ -52,7 +52,7 @@ fn document_matches_the_table() {
     let first = document.lines().zip(there.lines()).find(|(want, is)| want != is);
     assert!(
         there == document,
-        "docs/flags.md is not what the table says (first difference: {first:?}); write it anew with\n    \
+        "docs/flags.md differs from the table (first difference: {first:?}); write it anew with\n    \
          WRITE_DOCUMENTS=1 cargo test -p mini-kcm --lib document_matches_the_table"
     );
 }

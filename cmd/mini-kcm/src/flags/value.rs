@@ -277,7 +277,7 @@ pub(super) fn quantity(text: &str) -> Result<i64, String> {
     };
     let bytes = (number * factor).ceil();
     let bytes = if text.starts_with('-') { -bytes } else { bytes };
-    #[expect(clippy::cast_possible_truncation, reason = "beyond 64 bits it stays at the end, as upstream")]
+    #[expect(clippy::cast_possible_truncation, reason = "values beyond 64 bits saturate, as upstream")]
     Ok(bytes as i64)
 }
 

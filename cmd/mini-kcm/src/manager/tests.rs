@@ -42,7 +42,7 @@ impl TestSite {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never leads");
+        panic!("it does not become leader in time");
     }
 }
 
@@ -71,7 +71,7 @@ async fn acceptance_shell_024_025_a_leader_stuck_in_its_renewal_fails_its_probe_
     // The manager's tasks do not run during this time, so it cannot end its term itself. A leader that only fails to
     // renew does end it.
     leader.clock.suspend(Duration::from_secs(30));
-    assert_eq!(leader.get("/healthz").await, (200, "ok".to_owned()), "it may be late");
+    assert_eq!(leader.get("/healthz").await, (200, "ok".to_owned()), "a late renewal is not a failure yet");
     leader.clock.suspend(Duration::from_secs(6));
     let (code, text) = leader.get("/healthz").await;
     assert_eq!(code, 500, "{text}");

@@ -291,9 +291,9 @@ async fn acceptance_shell_032_the_graph_of_the_garbage_collector_is_drawn_on_the
     assert_eq!(drawing.header("x-content-type-options"), "nosniff");
     assert!(drawing.text.starts_with("strict digraph full {"), "{}", drawing.text);
     assert!(drawing.text.contains(&owner) && drawing.text.contains(&dependent), "{}", drawing.text);
-    let both = site.get(&format!("{graph}?uid=nobody&uid={dependent}")).await.text;
-    assert!(both.contains(&owner), "repeated uids are all asked for: {both}");
-    let none = site.get(&format!("{graph}?uid=nobody")).await.text;
+    let both = site.get(&format!("{graph}?uid=unknown&uid={dependent}")).await.text;
+    assert!(both.contains(&owner), "repeated uids are all used: {both}");
+    let none = site.get(&format!("{graph}?uid=unknown")).await.text;
     assert!(none.starts_with("strict digraph full {") && !none.contains(&owner), "{none}");
     let why = "/debug/controllers/garbage-collector-controller/why";
     let words = site.get(&format!("{why}?uid={dependent}")).await;

@@ -183,7 +183,7 @@ mod tests {
             ("a user's", object("kubectl", "status", fresh), early, 0),
             ("elsewhere", object("kube-controller-manager", "", fresh), early, 0),
             ("long ago", object("kube-controller-manager", "status", "2026-01-01T11:00:10Z"), early, 0),
-            ("perhaps our predecessor's", object("kube-controller-manager", "status", fresh), late, 0),
+            ("possibly by the previous leader", object("kube-controller-manager", "status", fresh), late, 0),
             ("nothing", json!({}), early, 0),
         ] {
             let found = foreign_writes("namespace-controller", &list, "status", (since, now()));

@@ -196,7 +196,7 @@ subjects:
     namespace: "kube-system"
 "#;
         assert_eq!(text, want);
-        assert_eq!(yaml(&[], &users("nobody")), "");
+        assert_eq!(yaml(&[], &users("unused")), "");
     }
 
     #[test]

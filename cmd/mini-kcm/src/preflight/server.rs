@@ -93,7 +93,7 @@ mod tests {
         for (name, server, sent, received, want) in [
             ("equal", "00:00:10Z", "00:00:10.2Z", "00:00:10.4Z", 0.0),
             ("within the server's second", "00:00:10Z", "00:00:10.9Z", "00:00:11.1Z", 0.0),
-            ("a slow answer explains it", "00:00:10Z", "00:00:05Z", "00:00:20Z", 0.0),
+            ("explained by a slow response", "00:00:10Z", "00:00:05Z", "00:00:20Z", 0.0),
             ("ours is ahead", "00:00:10Z", "00:00:31Z", "00:00:31.5Z", 20.0),
             ("ours is behind", "00:00:40Z", "00:00:09Z", "00:00:10Z", -30.0),
         ] {

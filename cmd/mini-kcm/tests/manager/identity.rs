@@ -49,7 +49,7 @@ async fn acceptance_shell_040_controllers_use_their_own_service_accounts_and_mis
     }
     let election = |it: &&Recorded| it.resource == "leases" && !it.namespace.is_empty();
     for call in calls.iter().filter(|it| it.verb == "watch" || election(it) || it.subresource == "token") {
-        assert_eq!(call.user, "", "as the manager itself: {} {}", call.method, call.path);
+        assert_eq!(call.user, "", "with the manager's own identity: {} {}", call.method, call.path);
     }
     assert_eq!(token_requests(&calls).len(), 1);
     replica.stop.cancel();
@@ -123,7 +123,7 @@ async fn refused_token_is_replaced_once_and_the_request_is_retried() {
     let calls = cluster.requests();
     assert_eq!(token_requests(&calls).len(), 1, "one token for all refused requests");
     assert!(calls.iter().any(|it| it.status == 401));
-    assert!(cluster.get("serviceaccounts", "kube-system", "namespace-controller").is_some(), "created anew");
+    assert!(cluster.get("serviceaccounts", "kube-system", "namespace-controller").is_some(), "created again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ async fn wait_for_preflight(replica: &Replica) {
 const FOREIGN: &str = "mini_kcm_foreign_writes_total";
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_shell_048_a_manager_alone_at_its_work_finds_no_foreign_writes() {
+async fn acceptance_shell_048_without_another_manager_there_are_no_foreign_writes() {
     let cluster = cluster();
     // Upstream leads without our controller, so it never writes the subresource of that controller.
     create_foreign_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
@@ -84,10 +84,10 @@ async fn writes_of_the_previous_leader_are_not_foreign() {
     create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
     let replica = Replica::start(&cluster, "a", &[]);
     wait_for_preflight(&replica).await;
-    assert_eq!(findings(&replica, "rivals"), 0, "as its standby");
+    assert_eq!(findings(&replica, "rivals"), 0, "as standby");
     wait_until("it leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(MINUTE * 6).await;
-    assert_eq!(findings(&replica, "rivals"), 0, "as its successor");
+    assert_eq!(findings(&replica, "rivals"), 0, "as the next leader");
     assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
 }
 

@@ -175,7 +175,7 @@ fn user_suspends_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
     let due = |step: usize, objects: &[Value]| (steps[step].when)(&context(), &observed(objects));
     let (one, other) = (worker("pausable", 1, "Running"), worker("pausable", 2, "Running"));
     assert!(!due(0, &[one.clone(), worker("pausable", 2, "Pending")]));
-    assert!(!due(0, &[one.clone(), pod("pausable-2", json!({ "phase": "Running" }))]), "nobody's pod");
+    assert!(!due(0, &[one.clone(), pod("pausable-2", json!({ "phase": "Running" }))]), "a pod without an owner");
     assert!(due(0, &[one.clone(), other]));
 
     let suspended = batch("Job", "pausable", json!({}), json!({ "conditions": is_true("Suspended", "JobSuspended") }));

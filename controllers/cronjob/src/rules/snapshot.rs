@@ -241,15 +241,15 @@ pub(crate) mod tests {
         let ten = "2026-05-19T10:00:00Z";
         for (what, job, want) in [
             ("ours", told("c-29653080", ten), Some(1_779_184_800)),
-            ("told in another zone", told("c-29653080", "2026-05-19T12:00:30+02:00"), Some(1_779_184_830)),
+            ("annotated in another zone", told("c-29653080", "2026-05-19T12:00:30+02:00"), Some(1_779_184_830)),
             ("of another minute", told("c-29653080", "2026-05-19T10:01:00Z"), None),
             ("a number of its own", told("c-029653080", ten), None),
             ("another name", told("by-hand", ten), None),
             ("another's name", told("d-29653080", ten), None),
             ("no name", told("c-", ten), None),
             ("not a time", told("c-29653080", "ten"), None),
-            ("tells nothing", job("c-29653080").annotation(SCHEDULED, Value::Null), None),
-            ("seconds, by hand", job("c-1795359600").annotation(SCHEDULED, ten.into()), None),
+            ("no annotation", job("c-29653080").annotation(SCHEDULED, Value::Null), None),
+            ("a name with seconds", job("c-1795359600").annotation(SCHEDULED, ten.into()), None),
             ("made by hand", told("c-29653080", ten).annotation(BY_HAND, "manual".into()), None),
             ("of an earlier CronJob", told("c-29653080", ten).owner("uid", "another"), None),
         ] {
@@ -264,10 +264,10 @@ pub(crate) mod tests {
         let cases = [
             ("no Job", vec![], None, None),
             ("the last of them", vec![&early, &late], None, Some(1_200)),
-            ("told already", vec![&early, &late], Some(1_200), None),
-            ("an earlier one is told", vec![&early, &late], Some(600), Some(1_200)),
+            ("already in the status", vec![&early, &late], Some(1_200), None),
+            ("an earlier one is in the status", vec![&early, &late], Some(600), Some(1_200)),
             ("made by hand", vec![&early, &by_hand], Some(600), None),
-            ("a clock was wrong", vec![&early, &far], None, Some(600)),
+            ("a time far in the future", vec![&early, &far], None, Some(600)),
         ];
         for (name, jobs, last, want) in cases {
             let mut cron_job =

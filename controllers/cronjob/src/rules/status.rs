@@ -36,7 +36,7 @@ impl Change {
         let Self { gone: _, started: _, last_schedule, wrong, last_successful } = self;
         let mut changed = status.clone();
         changed.active = self.active(status);
-        // Neither time may go back, whatever other clients have written meanwhile.
+        // Neither time may move back, whatever other clients have written meanwhile.
         changed.last_schedule = latest(status.last_schedule, *wrong, *last_schedule);
         changed.last_successful = status.last_successful.max(*last_successful);
         (changed != *status).then_some(changed)
@@ -89,9 +89,9 @@ mod tests {
         let want = status(&["b"], Some(60), Some(50));
         assert_eq!(change.apply_to(&status(&["a"], Some(0), None)), Some(want.clone()));
         assert_eq!(change.apply_to(&status(&["a", "b"], None, Some(7))), Some(want.clone()));
-        assert_eq!(change.apply_to(&want), None, "it says so already");
+        assert_eq!(change.apply_to(&want), None, "the status already contains it");
         let other = change.apply_to(&status(&["c", "a"], None, None)).unwrap();
-        assert_eq!(other, status(&["c", "b"], Some(60), Some(50)), "what others wrote meanwhile stays");
+        assert_eq!(other, status(&["c", "b"], Some(60), Some(50)), "writes of other clients stay");
         assert_eq!(Change::default().apply_to(&status(&["a"], Some(1), Some(2))), None);
     }
 
@@ -106,10 +106,10 @@ mod tests {
     fn the_last_time_moves_back_only_where_it_is_known_to_be_wrong() {
         let ran = |wrong| Change { last_schedule: Some(60), wrong, ..Change::default() };
         let written = |wrong, known| ran(wrong).apply_to(&status(&[], known, None)).map(|it| it.last_schedule);
-        assert_eq!(written(None, Some(120)), None, "another manager ran a later one");
+        assert_eq!(written(None, Some(120)), None, "another manager ran a later time");
         assert_eq!(written(None, Some(0)), Some(Some(60)));
         assert_eq!(written(Some(9000), Some(9000)), Some(Some(60)));
-        assert_eq!(written(Some(9000), Some(120)), None, "somebody mended it");
+        assert_eq!(written(Some(9000), Some(120)), None, "another client corrected it");
         let kept = Change { last_schedule: Some(9000), ..Change::default() };
         assert_eq!(kept.clone().then(ran(None)).last_schedule, Some(9000));
         assert_eq!(kept.then(ran(Some(9000))).last_schedule, Some(60));

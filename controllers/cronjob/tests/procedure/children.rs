@@ -122,9 +122,9 @@ async fn acceptance_cronjob_033_a_job_made_by_hand_is_reported_once_and_counts_f
     world.until("2026-05-19T10:50:00Z").await;
     assert_eq!(world.event_count("UnexpectedJob"), 1);
     world.until("2026-05-19T11:00:00Z").await;
-    assert_eq!(world.active("c"), ["c-29653140"], "it blocks nobody");
+    assert_eq!(world.active("c"), ["c-29653140"], "it blocks no run");
     let reads = world.calls().iter().filter(|it| *it == "get cronjobs c").count();
-    assert_eq!(reads, 1, "and is asked for once");
+    assert_eq!(reads, 1, "the CronJob is read once");
     world.end("by-hand", "Complete");
     pass(SOON).await;
     assert!(!world.jobs().contains(&"by-hand".to_owned()));

@@ -25,7 +25,7 @@ async fn acceptance_cronjob_020_a_later_time_is_waited_for() {
     pass(SOON).await;
     world.edit("c", "schedule", json!("0 12 * * *"));
     world.until("2026-05-19T10:30:00Z").await;
-    assert!(world.jobs().is_empty() && world.calls().is_empty(), "the old time is none any more");
+    assert!(world.jobs().is_empty() && world.calls().is_empty(), "the old time is not in the schedule any more");
     world.until("2026-05-19T11:59:58Z").await;
     assert!(world.jobs().is_empty());
     world.until("2026-05-19T12:00:00Z").await;
@@ -33,7 +33,7 @@ async fn acceptance_cronjob_020_a_later_time_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_that_is_edited_again_and_again_runs_at_the_times_of_the_last_one() {
+async fn a_schedule_edited_several_times_runs_at_the_times_of_the_last_edit() {
     let world = World::at("2026-05-19T10:00:10Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "*/5 * * * *" }));
@@ -99,7 +99,7 @@ async fn acceptance_cronjob_022_an_edit_to_an_invalid_schedule_is_reported_and_s
     assert_eq!(world.events(), ["1 Warning UnParseableCronJobSchedule unparseable schedule for cronjob: every noon"]);
     world.until("2026-05-19T12:00:00Z").await;
     assert!(world.jobs().is_empty());
-    assert_eq!(world.event_count("UnparseableSchedule"), 1, "the sync at the old time says so too");
+    assert_eq!(world.event_count("UnparseableSchedule"), 1, "the sync at the old time reports it too");
     world.edit("c", "schedule", json!("0 13 * * *"));
     world.until("2026-05-19T13:00:00Z").await;
     assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);
@@ -116,7 +116,7 @@ async fn acceptance_cronjob_039_suspended_and_resumed() {
     assert_eq!(world.times(), ["2026-05-19T10:00:00Z"]);
     world.end("c-29653080", "Complete");
     pass(SOON).await;
-    assert!(world.active("c").is_empty(), "what it has is looked after");
+    assert!(world.active("c").is_empty(), "its Jobs are still synced");
     world.edit("c", "suspend", json!(false));
     pass(SOON).await;
     assert_eq!(world.times(), ["2026-05-19T10:00:00Z", "2026-05-19T10:10:00Z"]);
@@ -216,7 +216,7 @@ async fn a_time_of_both_schedules_that_was_due_at_the_edit_still_runs() {
         let _manager = world.start().await;
         world.cron_job("c", json!({ "schedule": "0 12 * * *", "concurrencyPolicy": "Forbid" }));
         world.until("2026-05-19T12:10:00Z").await;
-        assert_eq!(world.times(), ["2026-05-18T12:00:00Z"], "the first one runs for a day");
+        assert_eq!(world.times(), ["2026-05-18T12:00:00Z"], "the first Job runs for a day");
         world.edit("c", "schedule", json!(schedule));
         pass(MINUTE).await;
         world.end("c-29651760", "Complete");

@@ -44,7 +44,7 @@ async fn acceptance_cronjob_037_a_quota_error_is_reported_and_surplus_jobs_are_d
     assert_eq!(world.calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
     assert!(world.jobs().is_empty());
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
-    assert!(world.event_count("FailedCreate") > 1, "it is tried again");
+    assert!(world.event_count("FailedCreate") > 1, "it is retried");
     assert!(world.events().iter().any(|it| it.ends_with("Warning FailedCreate Error creating job: exceeded quota: q")));
     world.cluster.stop_intercepting();
     world.until("2026-05-19T10:02:00Z").await;
@@ -184,7 +184,7 @@ async fn each_of_a_hundred_runs_is_in_the_status_before_the_next_starts() {
     let mut unrecorded = 0_usize;
     for call in &calls {
         unrecorded = if call == "create jobs" { unrecorded + 1 } else { unrecorded - 1 };
-        assert!(unrecorded <= 5, "no worker begins a second one before it tells of the first: {calls:?}");
+        assert!(unrecorded <= 5, "each worker writes the status of its run before the next run: {calls:?}");
     }
     let statuses = world.cluster.list("cronjobs", "ns");
     let active = |it: &Value| it["status"]["active"].as_array().map_or(0, Vec::len);
@@ -223,7 +223,7 @@ async fn a_cron_job_with_an_event_after_it_was_marked_gone_continues() {
     assert_eq!(world.jobs(), [FIRST]);
     world.cluster.stop_intercepting();
     world.until("2026-05-19T10:01:00Z").await;
-    assert_eq!(world.jobs(), [FIRST], "it is gone, as far as anybody knows");
+    assert_eq!(world.jobs(), [FIRST], "the CronJob is marked as gone");
     world.edit("c", "failedJobsHistoryLimit", json!(7));
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:02:00Z");

@@ -42,12 +42,12 @@ async fn the_only_record_of_a_run_stays_until_the_status_contains_it() {
     world.end(FIRST, "Complete");
     pass(SEC).await;
     assert_eq!(world.jobs(), [FIRST]);
-    // The next leader knows only what is stored.
+    // The next leader has only the stored state.
     drop(manager);
     world.cluster.stop_intercepting();
     let _manager = world.start().await;
     pass(SEC).await;
-    assert_eq!((creations(&world), world.jobs().len()), (1, 0), "it went when it was told of");
+    assert_eq!((creations(&world), world.jobs().len()), (1, 0), "the Job was deleted after the status contained it");
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
 }
 
@@ -65,7 +65,7 @@ async fn an_unanswered_create_is_resolved_before_another_job_starts() {
         });
         world.until("2026-05-19T10:00:58Z").await;
         assert_eq!(world.jobs(), [FIRST]);
-        assert_eq!(world.event_count("FailedCreate"), 0, "it did not fail");
+        assert_eq!(world.event_count("FailedCreate"), 0, "no failure is reported");
         world.cluster.stop_intercepting();
         world.until("2026-05-19T10:01:00Z").await;
         assert_eq!(world.jobs(), want, "{policy}");
@@ -103,7 +103,7 @@ async fn a_cron_job_gone_from_the_server_starts_nothing() {
     pass(SEC).await;
     world.edit("c", "schedule", json!("* * * * *"));
     world.until("2026-05-19T10:02:00Z").await;
-    assert_eq!(world.active("c"), ["c-29653082"], "its successor runs");
+    assert_eq!(world.active("c"), ["c-29653082"], "the next CronJob of the name runs");
 }
 
 #[tokio::test(start_paused = true)]

@@ -128,15 +128,15 @@ async fn a_constantly_changing_job_is_replaced_when_it_stops_changing() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_026_replace_creates_nothing_while_the_old_job_exists() {
     for (call, reason, message) in [
-        ("get jobs", "FailedGet", "Get job: the server is on fire"),
-        ("delete jobs", "FailedDelete", "Deleted job: the server is on fire"),
+        ("get jobs", "FailedGet", "Get job: internal error"),
+        ("delete jobs", "FailedDelete", "Deleted job: internal error"),
     ] {
         let (world, _manager) = running("Replace").await;
         world.fail_requests(move |line| if line.starts_with(call) { broken() } else { None });
         world.until("2026-05-19T10:01:00Z").await;
         pass(SEC).await;
         assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]), "{call}");
-        assert!(world.event_count(reason) > 1, "{call}: it is tried again");
+        assert!(world.event_count(reason) > 1, "{call}: it is retried");
         assert!(world.events().iter().any(|it| it.ends_with(&format!("Warning {reason} {message}"))));
         assert!(world.calls().len() < 20, "{call}: with back-off");
         world.cluster.stop_intercepting();

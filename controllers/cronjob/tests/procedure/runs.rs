@@ -32,7 +32,11 @@ async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
     // With `concurrencyPolicy: Allow` the next Job does not wait for the end of the first.
     pass(MINUTE).await;
     assert_eq!(world.active("c"), ["c-29653080", "c-29653081"]);
-    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z", "the time, not when it began");
+    assert_eq!(
+        world.status("c", "lastScheduleTime"),
+        "2026-05-19T10:01:00Z",
+        "the scheduled time, not the time of creation"
+    );
     assert_eq!(
         world.events(),
         ["1 Normal SuccessfulCreate Created job c-29653080", "1 Normal SuccessfulCreate Created job c-29653081"]
@@ -99,7 +103,7 @@ async fn acceptance_cronjob_043_a_minute_has_one_job_for_any_period() {
     let jobs = world.jobs();
     assert!((10..=11).contains(&jobs.len()), "{jobs:?}");
     let creations = world.calls().iter().filter(|it| it.starts_with("create jobs")).count();
-    assert_eq!(creations, jobs.len(), "none is tried twice");
+    assert_eq!(creations, jobs.len(), "no creation is repeated");
 }
 
 #[tokio::test(start_paused = true)]

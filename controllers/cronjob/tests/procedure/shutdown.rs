@@ -35,13 +35,13 @@ async fn a_stop_under_load_leaves_no_run_out_of_the_status() {
     let (world, manager) = busy().await;
     manager.stop().await;
     let made = world.jobs().len();
-    assert!((20..100).contains(&made), "{made} are made");
-    assert!(world.unrecorded().is_empty(), "of {made} untold: {:?}", world.unrecorded());
+    assert!((20..100).contains(&made), "{made} Jobs are created");
+    assert!(world.unrecorded().is_empty(), "of {made}, not in the status: {:?}", world.unrecorded());
     // The Jobs are deleted, as after their TTL, so that only the status shows that they ran.
     world.jobs().iter().for_each(|it| world.remove_job(it));
     let _successor = world.start().await;
     pass(SEC * 20).await;
-    assert_eq!(world.jobs().len(), 100 - made, "none runs twice");
+    assert_eq!(world.jobs().len(), 100 - made, "no time runs twice");
 }
 
 #[tokio::test(start_paused = true)]

@@ -262,7 +262,7 @@ fn line(call: &Call) -> String {
 }
 
 pub(crate) fn broken() -> Option<Verdict> {
-    Some(Verdict::status(500, "InternalError", "the server is on fire"))
+    Some(Verdict::status(500, "InternalError", "internal error"))
 }
 
 pub(crate) async fn pass(time: Duration) {

@@ -35,11 +35,11 @@ pub(crate) enum OwnerProof {
     Unprovable(String),
 }
 
-/// All that is known of an object, and what follows.
+/// The known state of an object, and the next step.
 pub(crate) fn explain(graph: &Graph, uid: &Uid, facts: &Facts) -> String {
     let Some(view) = graph.view(uid) else {
         return format!(
-            "Nothing is known of uid {uid}: no monitor shows it, and nothing that is shown names it as its owner.\n"
+            "Uid {uid} is unknown: no monitor shows it, and no object that is shown names it as its owner.\n"
         );
     };
     let mut text = describe_state(uid, &view);
@@ -63,12 +63,12 @@ fn describe_state(uid: &Uid, view: &ObjectView) -> String {
             format!("{name} is observed by the monitor of {by}, at version {version}.\n")
         }
         ObjectState::Virtual => {
-            format!("{name} is virtual: it is known only as others name it, and nobody has observed it.\n")
+            format!("{name} is virtual: it is known only from references, and no monitor has shown it.\n")
         }
         ObjectState::Unwatched => {
             format!("{name} is unwatched: it was observed, but the monitor of its type has stopped.\n")
         }
-        ObjectState::Gone => format!("{name} is gone, but others still name it as their owner.\n"),
+        ObjectState::Gone => format!("{name} is gone, but other objects still name it as their owner.\n"),
     };
     if view.deleting {
         let finalizers = view.meta.as_ref().map(|it| &*it.finalizers).unwrap_or_default();
@@ -113,7 +113,7 @@ fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
             let coordinates = graph.view(&uid).and_then(|it| it.coordinates);
             format!("{}, blocks", coordinates.map_or_else(|| format!("uid {uid}"), |it| it.to_string()))
         }
-        Item::Virtual(coordinates) => format!("{coordinates}, blocks, though its type is watched no more"),
+        Item::Virtual(coordinates) => format!("{coordinates}, blocks, though its type is no longer watched"),
     };
     graph.blocking(uid).into_iter().map(|(item, _)| name(item)).collect()
 }
@@ -121,10 +121,10 @@ fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
 fn write_waiting(text: &mut String, view: &ObjectView, facts: &Facts) {
     let Facts { is_leader, owners: _, failures, error, held, unsynced } = facts;
     if !is_leader {
-        text.push_str("Waiting: this manager does not lead, so it writes nothing.\n");
+        text.push_str("Waiting: this manager is a standby, so it writes nothing.\n");
     }
     if view.is_due {
-        text.push_str("Waiting: it is to be looked at.\n");
+        text.push_str("Waiting: it is queued.\n");
     }
     if *failures > 0 {
         let _ = match error {
@@ -132,12 +132,12 @@ fn write_waiting(text: &mut String, view: &ObjectView, facts: &Facts) {
             // Such an attempt is no failure.
             None => writeln!(
                 text,
-                "Waiting: {failures} attempts in a row settled nothing: no watch shows it yet, or it changes all the time."
+                "Waiting: {failures} attempts in a row had no result: no watch shows it yet, or it changes constantly."
             ),
         };
     }
     if let Some(held) = held {
-        let _ = writeln!(text, "Waiting: the breaker holds it back: {held}.");
+        let _ = writeln!(text, "Waiting: the delete limit delays it: {held}.");
     }
     if !unsynced.is_empty() {
         let _ = writeln!(
@@ -170,18 +170,20 @@ impl<'a> Owner<'a> {
     fn state(&self) -> String {
         match self.proof {
             Some(OwnerProof::Gone) => return "proved gone".to_owned(),
-            Some(OwnerProof::Orphaned) => return "proved gone, and its dependents were to stay".to_owned(),
-            Some(OwnerProof::Unprovable(why)) => return format!("it cannot be asked for, as {why}"),
+            Some(OwnerProof::Orphaned) => return "proved gone, and its dependents stay".to_owned(),
+            Some(OwnerProof::Unprovable(why)) => return format!("it cannot be looked up: {why}"),
             None => {}
         }
-        let Some(view) = &self.view else { return "nothing is known of it".to_owned() };
+        let Some(view) = &self.view else { return "it is unknown".to_owned() };
         let words = match view.state {
-            ObjectState::Observed if view.deleting_dependents => "observed, waiting for its dependents to go first",
+            ObjectState::Observed if view.deleting_dependents => {
+                "observed, waiting for its dependents to be deleted first"
+            }
             ObjectState::Observed if view.deleting => "observed, being deleted",
             ObjectState::Observed => "observed, and not being deleted",
-            ObjectState::Virtual => "not observed so far, and looked for live",
-            ObjectState::Unwatched => "its type is watched no more, and it is looked for live",
-            ObjectState::Gone => "it is shown no more, which is to be proved live",
+            ObjectState::Virtual => "not observed yet, and looked up live",
+            ObjectState::Unwatched => "its type is no longer watched; it is looked up live",
+            ObjectState::Gone => "it is no longer shown, and a live read must prove that it is gone",
         };
         words.to_owned()
     }
@@ -207,37 +209,37 @@ impl<'a> Owner<'a> {
 fn next_step(view: &ObjectView, owners: &[Owner<'_>], facts: &Facts) -> &'static str {
     match view.state {
         ObjectState::Virtual | ObjectState::Unwatched => {
-            return "a live read tells whether it is there; what depends on it stays until that proves it gone";
+            return "a live read checks if it exists; its dependents stay until a read proves it gone";
         }
-        ObjectState::Gone => return "what depends on it is deleted, unless another owner of it lives",
+        ObjectState::Gone => return "its dependents are deleted, except those with another owner that exists",
         ObjectState::Observed => {}
     }
     if view.orphaning {
-        return "its dependents lose their references to it, then it goes";
+        return "its dependents lose their references to it, then it is deleted";
     }
     if view.deleting_dependents && view.blocking > 0 {
-        return "it goes when no dependent blocks it any more";
+        return "it is deleted when no dependent blocks it any more";
     }
     if view.deleting_dependents {
-        return "the finalizer foregroundDeletion is taken off";
+        return "the finalizer foregroundDeletion is removed";
     }
     if view.deleting {
-        return "nothing here: it goes when its finalizers are taken off by whoever set them";
+        return "nothing: it is deleted when its remaining finalizers are removed by their own controllers";
     }
     match owners {
         [] => "nothing: it has no owner, so it stays",
         _ if owners.iter().any(Owner::is_live) && owners.iter().all(Owner::is_live) => {
-            "nothing: its owners live, so it stays"
+            "nothing: its owners exist, so it stays"
         }
         _ if owners.iter().any(Owner::is_live) => {
-            "it stays, as an owner lives; references to those that are gone are taken off"
+            "it stays, as an owner exists; references to owners that are gone are removed"
         }
         _ if owners.iter().all(Owner::was_orphaned) => {
-            "it stays, as it was orphaned; references to those that are gone are taken off"
+            "it stays, as it was orphaned; references to owners that are gone are removed"
         }
         _ if !owners.iter().all(|it| it.is_gone() || it.is_waiting()) => "it stays until each owner is proved gone",
-        _ if facts.held.is_some() => "it is deleted as soon as the breaker lets it",
-        _ => "it is deleted, as no owner of it stays",
+        _ if facts.held.is_some() => "it is deleted when the delete limit allows it",
+        _ => "it is deleted, as none of its owners stays",
     }
 }
 

@@ -38,14 +38,14 @@ fn graph(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
 }
 
 fn too_many(is_whole: bool) -> String {
-    let what = if is_whole { "the graph has" } else { "connected with what was asked for are" };
-    let instead = if is_whole { "a part of it" } else { "another part" };
-    format!("{what} more than {MOST_DRAWN} objects, which are not drawn: ask for {instead} as ?uid=<uid of an object>")
+    let what = if is_whole { "the graph has" } else { "connected with the requested objects are" };
+    let instead = if is_whole { "a part" } else { "another part" };
+    format!("{what} more than {MOST_DRAWN} objects, which are not drawn: request {instead} as ?uid=<uid of an object>")
 }
 
 fn explain(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
     let uids: Vec<&str> = query.all(UID).collect();
-    let [uid] = *uids else { return Err("of which object? ask as ?uid=<its uid>".to_owned()) };
+    let [uid] = *uids else { return Err("name one object: ?uid=<its uid>".to_owned()) };
     let uid = Uid::new(uid);
     let facts = facts(ctx, &uid);
     let text = ctx.graph.read(|graph| explain::explain(graph, &uid, &facts));
@@ -59,14 +59,16 @@ fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
     let meta = view.and_then(|it| it.meta);
     let held = ctx.delete_limiter.lock().is_held(&item);
     let trouble = ctx.meters.unresolved_owner(uid).map(|(of, why)| {
-        format!("its owner of type {}/{} cannot be looked for: {}", of.api_version, of.kind, describe_reason(why))
+        format!("its owner of type {}/{} cannot be looked up: {}", of.api_version, of.kind, describe_reason(why))
     });
     Facts {
         is_leader: ctx.graph.term_start().is_some(),
         owners: meta.map(|it| owners(ctx, &it)).unwrap_or_default(),
         failures: ctx.graph.deletes.failures(&item).max(ctx.graph.orphans.failures(uid)),
         error: ctx.failed_attempts.deletes.get(&item).or_else(|| ctx.failed_attempts.orphans.get(uid)).or(trouble),
-        held: held.then(|| "as many objects as --gc-max-deletes-per-minute allows went in the last minute".to_owned()),
+        held: held.then(|| {
+            "as many objects as --gc-max-deletes-per-minute allows were deleted in the last minute".to_owned()
+        }),
         unsynced: ctx.monitors.unsynced().iter().map(ToString::to_string).collect(),
     }
 }
@@ -94,11 +96,11 @@ fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, OwnerProof)> {
 
 fn describe_reason(why: UnresolvedReason) -> &'static str {
     match why {
-        UnresolvedReason::UnknownKind => "it is not known where objects of its kind are",
+        UnresolvedReason::UnknownKind => "its kind is not known",
         UnresolvedReason::NotServed => "the server does not serve it",
         UnresolvedReason::Misplaced => "it is namespaced, and its dependent is not",
         UnresolvedReason::Misnamed => "its name is not valid",
-        UnresolvedReason::Failed => "the server could not tell",
+        UnresolvedReason::Failed => "the request failed",
     }
 }
 
@@ -110,8 +112,8 @@ mod tests {
     fn the_error_of_a_graph_that_is_too_large_names_the_query_for_a_part() {
         assert_eq!(
             too_many(true),
-            "the graph has more than 10000 objects, which are not drawn: ask for a part of it as ?uid=<uid of an object>"
+            "the graph has more than 10000 objects, which are not drawn: request a part as ?uid=<uid of an object>"
         );
-        assert!(too_many(false).starts_with("connected with what was asked for are more than 10000 objects, "));
+        assert!(too_many(false).starts_with("connected with the requested objects are more than 10000 objects, "));
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn detach(
 }
 
 /// Removes references to these owners from the object, only in the judged state: if another client has removed its
-/// living owner since, the object would have no owner left.
+/// existing owner since, the object would have no owner left.
 ///
 /// # Errors As [`ApiError`]; `Conflict` if the state has changed.
 pub(crate) async fn detach_as_judged(ctx: &Ctx, object: &Object, owners: &[Uid]) -> Result<Patched, ApiError> {

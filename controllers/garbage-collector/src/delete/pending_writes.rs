@@ -78,10 +78,10 @@ mod tests {
         assert_eq!(
             acted.remaining_wait(&a, &second, now + 40 * SEC),
             Some(10 * SEC),
-            "the first is over, the second is not"
+            "the first has expired, the second has not"
         );
         acted.record(&b, &second, now + 60 * SEC);
         let inner = acted.0.lock();
-        assert_eq!((inner.replaced.len(), inner.order.len()), (1, 2), "what is over is forgotten");
+        assert_eq!((inner.replaced.len(), inner.order.len()), (1, 2), "expired entries are removed");
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Vertex {
     pub(crate) owners: Arc<[OwnerRef]>,
 }
 
-/// All that is known of one object.
+/// The known state of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectView {
     pub(crate) state: ObjectState,
@@ -63,7 +63,7 @@ impl Graph {
         (nodes.len() <= most).then(|| nodes.into_iter().map(|it| self.vertex(it)).collect())
     }
 
-    /// What is known of one object.
+    /// The known state of one object.
     pub(crate) fn view(&self, uid: &Uid) -> Option<ObjectView> {
         let node = self.nodes.get(self.nodes.find(uid)?)?;
         let Lifecycle { deleting, orphaning, foreground } = node.lifecycle();

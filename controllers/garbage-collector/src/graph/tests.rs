@@ -30,7 +30,7 @@ fn an_object_without_owners_and_dependents_is_never_due() {
     assert_eq!(world.due(), [""; 0]);
     world.pod_deleted("a");
     world.pod_deleted("unknown");
-    assert_eq!(world.due(), [""; 0], "acceptance 3: whatever is deleted, it is not touched");
+    assert_eq!(world.due(), [""; 0], "acceptance 3: deletions of other objects do not affect it");
     assert_eq!(world.graph.size(), (1, 0));
 }
 
@@ -43,7 +43,7 @@ fn an_unobserved_owner_is_due_once_for_any_number_of_dependents() {
     world.pod(object("c").owned_by([to("o")]));
     assert_eq!((world.due(), world.graph.size()), (vec![], (3, 1)));
     // acceptance 4: no event of the owner ever comes.
-    assert!(world.absent(&claim(&to("o"), "ns")), "worth remembering");
+    assert!(world.absent(&claim(&to("o"), "ns")), "it is the last claim, so the proof is kept");
     assert_eq!(world.due(), ["delete a", "delete b", "delete c"]);
 }
 
@@ -91,7 +91,7 @@ fn acceptance_gc_005_the_graph_contains_no_deleted_owner() {
     world.pod(object("of orphaned").version(3));
     world.pod_deleted("orphaned");
     assert!(!world.is_known("orphaned"));
-    assert_eq!(world.due(), [""; 0], "what was orphaned is not looked at");
+    assert_eq!(world.due(), [""; 0], "an orphaned object is not due");
 
     assert_eq!(world.pod_deleted("gone"), Some(claim(&to("gone"), "ns")));
     assert_eq!(world.due(), ["delete of gone"]);
@@ -113,10 +113,10 @@ fn acceptance_gc_039_an_owner_proved_absent_is_removed_and_its_dependents_are_du
         world.due();
         assert!(world.absent(&claim(&to("o"), "ns")));
         assert_eq!((world.due(), world.graph.node(&observed("o"))), (vec!["delete a".to_owned()], None));
-        assert_eq!(world.graph.node(&lookup_coordinates(&to("o"), "ns")), None, "nobody looks for it any more");
-        assert_eq!((world.pod_deleted("o"), world.due()), (None, vec![]), "what the watch says later is no news");
+        assert_eq!(world.graph.node(&lookup_coordinates(&to("o"), "ns")), None, "the item has nothing to do");
+        assert_eq!((world.pod_deleted("o"), world.due()), (None, vec![]), "the deleted event has no effect");
         world.pod(object("late").owned_by([to("o")]));
-        assert_eq!(world.due(), ["delete late"], "whoever is seen later is looked at too");
+        assert_eq!(world.due(), ["delete late"], "a dependent observed later is due too");
     }
 }
 
@@ -126,7 +126,7 @@ fn an_object_missing_from_a_list_is_no_proof_but_its_dependents_are_due() {
     world.pod(object("o"));
     world.pod(object("a").owned_by([to("o")]));
     world.graph.on_missing(world.sets, &Uid::new("o"));
-    assert_eq!(world.due(), [""; 0], "another monitor's set tells nothing of it");
+    assert_eq!(world.due(), [""; 0], "the set of another monitor proves nothing");
     world.graph.on_missing(world.pods, &Uid::new("o"));
     assert_eq!(world.due(), ["delete a"]);
     // The object is not gone after all: the edges still exist.
@@ -165,8 +165,8 @@ fn acceptance_gc_040_a_virtual_owner_is_looked_up_until_it_is_observed() {
     let view = world.graph.node(&item).unwrap();
     assert_eq!((view.meta, view.resource, view.has_dependents), (None, None, true));
     world.pod(object("o"));
-    assert_eq!(world.graph.node(&item), None, "from now on there is nothing to do for it");
-    assert_eq!(world.due(), [""; 0], "what was due was to look for it");
+    assert_eq!(world.graph.node(&item), None, "the item has nothing to do");
+    assert_eq!(world.due(), [""; 0], "the only due item was the lookup");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_virtual_owner_is_removed_with_its_last_dependent() {
     assert!(world.graph.node(&lookup_coordinates(&to("o"), "ns")).is_some());
     world.pod_deleted("b");
     assert_eq!((world.graph.node(&lookup_coordinates(&to("o"), "ns")), world.is_known("o")), (None, false));
-    assert_eq!(world.due(), [""; 0], "nobody polls for ever");
+    assert_eq!(world.due(), [""; 0], "a virtual owner without dependents is not looked up");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn observed_owners_are_looked_up_live_after_their_monitor_stops() {
     assert_eq!((world.graph.observed_count(world.sets), world.graph.observed_by(world.sets).count()), (0, 0));
     assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/o o"]);
     let item = lookup_coordinates(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
-    assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks nobody");
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks no owner");
     assert!(!world.is_known("alone"));
     // The monitor has ended, so its reports have no effect.
     world.set(object("o").version(9));
@@ -205,7 +205,7 @@ fn observed_owners_are_looked_up_live_after_their_monitor_stops() {
     let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
     world.graph.observe(again, object("o").0);
     assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec!["delete parent".to_owned()]));
-    assert_eq!(world.graph.blocking(&Uid::new("parent")), [], "as it names that no more");
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [], "it no longer names that owner");
 }
 
 /// An object that waits for dependents of a type whose monitor stops.
@@ -226,8 +226,14 @@ fn an_unwatched_dependent_blocks_its_owner_until_it_is_proved_gone() {
     let mut world = waiting_for_unwatched();
     let of = |name: &str| named("apps/v1", "ReplicaSet", name, name);
     assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/a a", "look for apps/v1/ReplicaSet ns/b b"]);
-    assert!(!world.is_known("free") && !world.is_known("elsewhere"), "what blocks nobody is forgotten");
-    assert!(!world.graph.node(&observed("parent")).unwrap().has_waiting_dependent, "who knows");
+    assert!(
+        !world.is_known("free") && !world.is_known("elsewhere"),
+        "an unwatched object that blocks no owner is removed"
+    );
+    assert!(
+        !world.graph.node(&observed("parent")).unwrap().has_waiting_dependent,
+        "an unwatched dependent does not count as waiting"
+    );
     for (name, due) in [("a", vec![]), ("b", vec!["delete parent".to_owned()])] {
         world.absent(&claim(&of(name), "ns"));
         assert_eq!((world.due(), world.is_known(name)), (due, false), "{name}");
@@ -264,13 +270,13 @@ fn the_first_monitor_of_a_uid_counts_and_a_second_one_proves_nothing() {
     assert_eq!((world.due(), world.graph.observed_count(mirror)), (vec![], 0));
     assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
     world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
-    assert_eq!(world.due(), ["delete o", "delete a"], "versions of the other do not count");
+    assert_eq!(world.due(), ["delete o", "delete a"], "versions of the other monitor do not count");
     world.graph.stop_monitor(namespace);
     world.due();
     assert_eq!(world.graph.on_deleted(mirror, &Uid::new("o")), None);
     assert_eq!(world.due(), ["look for v1/Namespace /o o"]);
     world.graph.observe(mirror, object("o").cluster_scoped().version(901).0);
-    assert_eq!(world.graph.observed_count(mirror), 1, "from now on it is the only one");
+    assert_eq!(world.graph.observed_count(mirror), 1, "the second monitor is the only one now");
 }
 
 #[test]

@@ -19,14 +19,14 @@ pub(super) fn register(metrics: &Metrics, monitors: Weak<Monitors>) {
     let gauges = Gauges {
         nodes: metrics.gauges(
             &name("graph_nodes"),
-            "Objects in the graph: observed, or known only as others name them.",
+            "Objects in the graph: observed, or known only from references.",
             &["state"],
         ),
         monitors: metrics.gauges(&name("monitors"), "Types that are watched.", &["state"]),
         unsynced: metrics.gauges(
             &name("unsynced_monitor"),
             "1 for each type whose first set has not come, whose lists or watches fail, or which discovery lacks, and, \
-             as resource *, for each group version that never told its types.",
+             as resource *, for each group version whose types were never known.",
             &["group", "version", "resource"],
         ),
     };

@@ -195,7 +195,7 @@ impl fmt::Display for Fault {
             Self::Unanswered(why) => f.write_str(why),
             Self::Doubtful { lacks, of } => write!(
                 f,
-                "the answer lacks {lacks} of {of} types that are watched, and is not believed before it said so for {} s",
+                "the answer lacks {lacks} of {of} watched types, and is not trusted before it is the same for {} s",
                 TRUSTED_AFTER.as_secs()
             ),
         }

@@ -131,12 +131,12 @@ async fn a_standby_watches_every_type_and_writes_nothing() {
         "{:?}",
         standby.monitored(true)
     );
-    assert!(!standby.monitored(true).iter().any(|it| it.starts_with("events")), "events are nobody's");
+    assert!(!standby.monitored(true).iter().any(|it| it.starts_with("events")), "events are not watched");
     assert!(standby.monitors.unsynced().is_empty());
     let reads = ["get", "list", "watch", ""];
     assert!(standby.cluster.requests().iter().all(|it| reads.contains(&it.verb) && it.method == "GET"));
     let (seen, _) = standby.graph.read(|graph| graph.size());
-    assert!(seen > 0, "the graph is fed");
+    assert!(seen > 0, "the graph contains their objects");
     let nodes = standby.metric("mini_kcm_garbage_collector_graph_nodes{state=\"observed\"}");
     let synced = standby.metric("mini_kcm_garbage_collector_monitors{state=\"synced\"}");
     assert_eq!((nodes, synced), (seen as f64, standby.monitored(true).len() as f64));
@@ -151,7 +151,11 @@ async fn a_type_cached_by_another_controller_is_not_watched_twice() {
     standby.begin().await;
     for resource in ["pods", "namespaces", "secrets"] {
         assert!(standby.watches(resource), "{resource}");
-        assert_eq!(standby.request_count(resource), 1, "{resource}: one stream brings the set and what follows");
+        assert_eq!(
+            standby.request_count(resource),
+            1,
+            "{resource}: one request brings the set and the events after it"
+        );
     }
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
                       "spec": { "containers": [{ "name": "a", "image": "a" }] } });
@@ -220,7 +224,7 @@ async fn a_restore_of_etcd_removes_all_proofs() {
             let restores = standby.graph.restores();
             pods.relist_consistently();
             pass(SEC).await;
-            assert_eq!(standby.graph.restores(), restores, "{what}: a set like the one before shows nothing");
+            assert_eq!(standby.graph.restores(), restores, "{what}: a set with the same versions shows no restore");
         }
     }
 }
@@ -234,8 +238,8 @@ async fn acceptance_gc_043_when_discovery_fails_monitors_stay_the_metric_grows_a
     pass(95 * SEC).await;
     assert_eq!(standby.monitored(true), before);
     assert_eq!(standby.errors(), 3.0, "one for each pass");
-    assert!(standby.kinds.resource(&"v1".into(), &"Pod".into()).is_ok(), "what was known is known");
-    assert_eq!(standby.logged("Discovery has holes"), 1, "said once");
+    assert!(standby.kinds.resource(&"v1".into(), &"Pod".into()).is_ok(), "known types stay known");
+    assert_eq!(standby.logged("Discovery failed for some groups"), 1, "logged once");
     standby.cluster.create(widgets(&["v1"]));
     standby.cluster.stop_intercepting();
     pass(35 * SEC).await;
@@ -305,7 +309,7 @@ async fn a_new_type_is_watched_soon_and_the_watch_of_a_removed_type_closes() {
         assert!(standby.kinds.resource(&"example.com/v1".into(), &"Widget".into()).is_err());
         standby.cluster.clear_requests();
         pass(600 * SEC).await;
-        assert_eq!(standby.request_count("widgets"), 0, "nobody asks for it any more");
+        assert_eq!(standby.request_count("widgets"), 0, "a removed type is not requested any more");
     }
 }
 
@@ -344,7 +348,7 @@ async fn a_group_with_unknown_types_is_named_like_an_unsynced_type() {
     assert_eq!(standby.shown("apps", "v1", "*"), 1.0);
     assert!(standby.watches("configmaps"));
     pass(95 * SEC).await;
-    assert_eq!((standby.errors(), standby.logged("A group does not tell its types")), (1.0, 1));
+    assert_eq!((standby.errors(), standby.logged("A group's types are unknown")), (1.0, 1));
     standby.cluster.restore_group("apps");
     pass(31 * SEC).await;
     assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
@@ -362,7 +366,7 @@ fn versions(monitors: &Monitors, plural: &str) -> Vec<String> {
 }
 
 /// Polls every task that is ready once.
-async fn turn() {
+async fn poll_ready_tasks() {
     let mut is_over = false;
     std::future::poll_fn(|cx| {
         // Not `yield_now`: all tasks would then run until they are idle.
@@ -415,7 +419,7 @@ async fn a_type_that_changes_its_version_is_always_known_or_named() {
         for _ in 0..5_000 {
             // All steps that can happen at this instant, one after the other.
             for _ in 0..20 {
-                turn().await;
+                poll_ready_tasks().await;
                 for (plural, uid) in types.iter().zip(&uids) {
                     let (wrong, is_unknown) = look(plural, uid);
                     let mut sees = sees.lock();
@@ -429,7 +433,7 @@ async fn a_type_that_changes_its_version_is_always_known_or_named() {
     observer.ended().await;
     let (wrong, unknown) = &*seen.lock();
     assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
-    assert!(*unknown > 0 && standby.unsynced().is_empty(), "they began anew");
+    assert!(*unknown > 0 && standby.unsynced().is_empty(), "the types were unknown at times, and are known at the end");
     assert!(types.iter().all(|it| versions(&standby.monitors, it) == ["v1"]));
 }
 
@@ -446,7 +450,7 @@ async fn constant_changes_of_definitions_back_off_discovery() {
         pass(SEC).await;
     }
     let looks = standby.cluster.requests().iter().filter(|it| it.path == "/apis").count();
-    assert!((8..=25).contains(&looks), "{looks} looks in five minutes");
+    assert!((8..=25).contains(&looks), "{looks} discoveries in five minutes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -463,5 +467,5 @@ async fn nothing_is_reported_after_the_end() {
     }
     pass(60 * SEC).await;
     assert_eq!(standby.graph.read(|graph| graph.size()), before);
-    assert!(pods.watched().has_synced(), "somebody else's informer goes on");
+    assert!(pods.watched().has_synced(), "the shared informer still runs");
 }

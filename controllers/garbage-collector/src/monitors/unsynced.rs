@@ -70,7 +70,7 @@ impl Unsynced {
 impl fmt::Display for Unsynced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            UnsyncedReason::Everything => f.write_str("whatever discovery has not told yet"),
+            UnsyncedReason::Everything => f.write_str("all types that discovery has not returned yet"),
             UnsyncedReason::Group(of) => write!(f, "whatever {of} serves"),
             UnsyncedReason::Unsynced(of) => write!(f, "{of}"),
             UnsyncedReason::Behind(of) => write!(f, "{of} (cannot be watched any more)"),

@@ -214,7 +214,7 @@ mod tests {
         };
         assert!(!known(0) && known(1));
         cache.insert(gone("one-more", "a"));
-        assert!(known(1) && !known(2), "to be asked for is a use");
+        assert!(known(1) && !known(2), "a lookup counts as a use");
     }
 
     #[test]

@@ -69,20 +69,20 @@ mod tests {
             |of: &Uid, is_within_limit: bool, at: u32| waits.check(of, "orphan", is_within_limit, start + at * SEC);
         let ends = |is_first: bool| WaitState::Expired { is_first };
         assert_eq!(check(&a, true, 0), WaitState::Waiting);
-        assert_eq!(check(&a, true, 29), WaitState::Waiting, "whichever types it are");
+        assert_eq!(check(&a, true, 29), WaitState::Waiting, "for any types");
         assert_eq!(check(&b, true, 29), WaitState::Waiting);
-        assert_eq!(check(&a, true, 30), ends(true), "its own time is over");
-        assert_eq!(check(&a, true, 31), ends(false), "said once, also when it is tried again");
+        assert_eq!(check(&a, true, 30), ends(true), "its own limit is over");
+        assert_eq!(check(&a, true, 31), ends(false), "reported once");
         assert_eq!(
             waits.check(&a, "foregroundDeletion", true, start + 31 * SEC),
             WaitState::Waiting,
-            "that is another end"
+            "another finalizer has its own limit"
         );
-        assert_eq!(check(&b, true, 58), WaitState::Waiting, "each has its own time");
-        assert_eq!(check(&b, false, 58), ends(true), "what it waits for had its time");
+        assert_eq!(check(&b, true, 58), WaitState::Waiting, "each owner has its own limit");
+        assert_eq!(check(&b, false, 58), ends(true), "all types have passed their limits");
         assert_eq!(check(&b, false, 59), ends(false));
         waits.remove(&a, "orphan");
         waits.remove(&b, "orphan");
-        assert_eq!((check(&a, true, 90), waits.0.lock().len()), (WaitState::Waiting, 2), "what is over is forgotten");
+        assert_eq!((check(&a, true, 90), waits.0.lock().len()), (WaitState::Waiting, 2), "expired entries are removed");
     }
 }

@@ -44,7 +44,7 @@ impl fmt::Display for Evidence {
         match self {
             Self::NotFound => f.write_str("is not found"),
             Self::Replaced(by) => write!(f, "was replaced by uid {by}"),
-            Self::DeletedEvent => f.write_str("was deleted, as a watch told"),
+            Self::DeletedEvent => f.write_str("was deleted, as a watch showed"),
         }
     }
 }

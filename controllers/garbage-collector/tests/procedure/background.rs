@@ -14,15 +14,15 @@ async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_ca
         world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
     }
     let manager = world.start().await;
-    assert_eq!(world.lines(), [""; 0], "as long as the owner lives nothing is asked");
+    assert_eq!(world.lines(), [""; 0], "no request is sent while the owner exists");
     world.delete("ReplicationController", "rc", Some(Background)).await;
-    assert!(!world.has("ReplicationController", "rc"), "it is gone first");
+    assert!(!world.has("ReplicationController", "rc"), "it is gone before its dependents");
     pass(2 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
     assert_eq!(
         (world.request_count("delete pods"), world.lines().len()),
         (20, 20),
-        "the end of the owner was told by a watch"
+        "a watch showed the deletion of the owner"
     );
     for call in world.calls() {
         let body = call.json();
@@ -38,7 +38,7 @@ async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_ca
     let uid = rc["metadata"]["uid"].as_str().unwrap();
     for line in told {
         assert!(line.contains("reason=\"owners_gone\"") && line.contains("policy=\"Background\""), "{line}");
-        assert!(line.contains(uid) && line.contains("as a watch told"), "{line}");
+        assert!(line.contains(uid) && line.contains("as a watch showed"), "{line}");
     }
 }
 
@@ -61,7 +61,7 @@ async fn acceptance_gc_002_an_object_stays_while_one_owner_exists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_003_an_object_without_owners_is_never_touched() {
+async fn acceptance_gc_003_an_object_without_owners_is_not_written() {
     let world = World::new();
     world.create("Pod", "free", &[]);
     let other = world.create("ReplicationController", "rc", &[]);
@@ -81,8 +81,12 @@ async fn acceptance_gc_004_a_dependent_of_a_nonexistent_owner_is_deleted() {
     pass(2 * SEC).await;
     assert!(!world.has("pods", "pod"));
     assert_eq!(world.request_count("delete pods pod"), 1);
-    assert_eq!(world.request_count("get replicationcontrollers never"), 1, "one proof serves owner and dependent");
-    assert_eq!(world.events().await, [""; 0], "nobody is told");
+    assert_eq!(
+        world.request_count("get replicationcontrollers never"),
+        1,
+        "one proof is used for the owner and the dependent"
+    );
+    assert_eq!(world.events().await, [""; 0], "no event is sent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +140,7 @@ async fn acceptance_gc_006_replica_sets_and_pods_of_a_deleted_deployment_are_del
         let deletes: Vec<String> = world.lines().into_iter().filter(|it| it.starts_with("delete")).collect();
         assert_eq!(deletes, ["delete replicasets web-1", "delete pods web-1-a"], "{policy:?}");
         if policy != Some(Foreground) {
-            assert_eq!(world.lines().len(), 2, "{policy:?}: a watch tells of each end: {:?}", world.lines());
+            assert_eq!(world.lines().len(), 2, "{policy:?}: a watch shows each deletion: {:?}", world.lines());
         }
     }
 }
@@ -154,7 +158,7 @@ async fn acceptance_gc_007_jobs_and_pods_of_a_deleted_cron_job_are_deleted() {
     assert_eq!(
         world.lines(),
         ["delete jobs c-1", "delete pods c-1-a"],
-        "in the background, whatever a Job's default is"
+        "with background propagation, whatever the default of Jobs is"
     );
 }
 
@@ -173,7 +177,7 @@ async fn acceptance_gc_008_one_proof_serves_all_dependents_of_an_owner() {
     world.create("Pod", "late", &[never]);
     pass(5 * SEC).await;
     assert!(!world.has("pods", "late"));
-    assert_eq!(world.request_count("get"), 1, "and those who come later");
+    assert_eq!(world.request_count("get"), 1, "later dependents need no read");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +245,7 @@ async fn acceptance_gc_042_dependents_of_an_unreadable_owner_stay() {
         assert_eq!(
             manager.own_metric("unresolvable_objects{why=\"failed\"}"),
             1,
-            "{verdict:?}: the owner is looked for"
+            "{verdict:?}: the owner is looked up"
         );
         world.cluster.stop_intercepting();
         pass(300 * SEC).await;
@@ -262,9 +266,9 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         test_cluster::Verdict::Hang,
     ] {
         let world = World::new();
-        let [gone, lives, waits] = ["gone", "lives", "waits"].map(|it| world.create("ReplicationController", it, &[]));
+        let [gone, live, waits] = ["gone", "live", "waits"].map(|it| world.create("ReplicationController", it, &[]));
         let unseen = world.create("Secret", "unseen", &[]);
-        world.create("Pod", "of-two", &[owner(&gone), owner(&lives)]);
+        world.create("Pod", "of-two", &[owner(&gone), owner(&live)]);
         world.create("Pod", "of-waits", &[blocking(&waits)]);
         world.create("ConfigMap", "of-unseen", &[owner(&unseen)]);
         let _manager = world.start().await;
@@ -280,15 +284,15 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         pass(300 * SEC).await;
         let lines = world.lines();
         assert_eq!((world.request_count("delete"), world.request_count("patch")), (0, 0), "{verdict:?}: {lines:?}");
-        assert_eq!(world.owners("pods", "of-two"), ["gone", "lives"], "{verdict:?}");
+        assert_eq!(world.owners("pods", "of-two"), ["gone", "live"], "{verdict:?}");
         assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{verdict:?}");
         assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{verdict:?}");
-        for owner in ["replicationcontrollers lives", "replicationcontrollers waits", "secrets unseen"] {
+        for owner in ["replicationcontrollers live", "replicationcontrollers waits", "secrets unseen"] {
             assert!(world.request_count(&format!("get {owner}")) >= 3, "{verdict:?}: {owner}: {lines:?}");
         }
         world.cluster.stop_intercepting();
         pass(600 * SEC).await;
-        assert_eq!(world.owners("pods", "of-two"), ["lives"], "{verdict:?}");
+        assert_eq!(world.owners("pods", "of-two"), ["live"], "{verdict:?}");
         assert!(!world.has("pods", "of-waits") && !world.has("replicationcontrollers", "waits"), "{verdict:?}");
         assert!(!world.has("configmaps", "of-unseen"), "{verdict:?}");
     }
@@ -307,7 +311,7 @@ async fn a_404_without_an_object_name_deletes_no_dependents() {
     assert!(world.has("pods", "pod"));
     assert_eq!(world.request_count("delete"), 0);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"not_served\"}"), 1);
-    assert_eq!(world.logged("An owner cannot be looked up: what depends on it stays").len(), 1, "told once");
+    assert_eq!(world.logged("An owner cannot be looked up: what depends on it stays").len(), 1, "logged once");
     world.cluster.stop_intercepting();
     pass(300 * SEC).await;
     assert!(!world.has("pods", "pod"));
@@ -383,5 +387,5 @@ async fn an_owner_with_all_claims_proved_absent_is_not_read_again() {
     let before = taken();
     assert!(before > 0);
     pass(600 * SEC).await;
-    assert_eq!(taken(), before, "nothing is to be done until somebody lets them go");
+    assert_eq!(taken(), before, "no retry until the finalizers are removed");
 }

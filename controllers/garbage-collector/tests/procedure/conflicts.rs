@@ -72,7 +72,7 @@ async fn acceptance_gc_037_irrelevant_changes_do_not_prevent_the_delete() {
         world.calls().iter().filter(|it| it.verb == "delete").map(test_cluster::Call::json).collect();
     assert_eq!(bodies[0]["preconditions"]["uid"], bodies[1]["preconditions"]["uid"]);
     assert_ne!(bodies[0]["preconditions"]["resourceVersion"], bodies[1]["preconditions"]["resourceVersion"]);
-    assert!(bodies[1]["preconditions"]["resourceVersion"].is_string(), "the second is exact too");
+    assert!(bodies[1]["preconditions"]["resourceVersion"].is_string(), "the second one has a resourceVersion too");
     assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
 }
 
@@ -109,15 +109,15 @@ async fn acceptance_gc_038_a_delete_of_a_gone_object_is_not_retried() {
         assert_eq!(
             lines,
             ["delete pods pod", "get pods pod", "delete configmaps below"],
-            "{case}: the 404 to the DELETE is made sure of once, and its dependents are looked at, without the watch"
+            "{case}: the 404 to the DELETE is checked once, and its dependents are processed without the watch"
         );
         let deleted = world.calls().into_iter().find(|it| it.verb == "delete").unwrap();
         assert_eq!((deleted.status, &deleted.json()["propagationPolicy"]), (404, &json!(policy)), "{case}");
-        assert!(!world.has("replicationcontrollers", "rc"), "{case}: nobody blocks it any more");
+        assert!(!world.has("replicationcontrollers", "rc"), "{case}: no dependent blocks it any more");
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
         let early = queued();
         pass(600 * SEC).await;
-        assert_eq!(queued(), early, "{case}: nor is it queued");
+        assert_eq!(queued(), early, "{case}: it is not queued again");
     }
 }
 
@@ -159,7 +159,7 @@ async fn a_constantly_written_object_backs_off_and_is_deleted_in_the_end() {
     // One more pass may begin before the watch shows the change that the last one met.
     assert!((11..=12).contains(&world.request_count("delete pods pod")));
     assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
-    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
+    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is not a failure");
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn a_failing_delete_backs_off() {
     pass(60 * SEC).await;
     let pauses = world.pauses("delete pods pod");
     assert!(pauses.len() >= 8 && pauses.windows(2).all(|it| it[1] > it[0]), "{pauses:?}");
-    assert_eq!(world.request_count("get"), 1, "what is proved stays proved");
+    assert_eq!(world.request_count("get"), 1, "the proof is kept");
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(!world.has("pods", "pod"));
@@ -195,12 +195,12 @@ async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Valu
     let _manager = world.start().await;
     world.delete("ReplicationController", "goes", Some(Background)).await;
     pass(30 * SEC).await;
-    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
+    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is not a failure");
     world
 }
 
 #[tokio::test(start_paused = true)]
-async fn references_stay_if_the_living_owner_was_removed_meanwhile() {
+async fn references_stay_if_the_existing_owner_was_removed_meanwhile() {
     for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
         let world = detached(kind, plural, |it| {
             it["metadata"]["ownerReferences"].as_array_mut().unwrap().retain(|it| it["name"] == "goes");

@@ -24,7 +24,7 @@ async fn acceptance_gc_016_an_owner_is_deleted_after_its_blocking_dependents() {
     assert_eq!((world.names("pods"), world.names("replicationcontrollers")), (vec![], vec![]));
     assert_eq!(world.request_count("delete pods"), 21);
     assert_eq!(world.request_count("patch replicationcontrollers rc"), 1);
-    assert!(world.request_count("get") <= 2, "the owner is asked for once a second at most: {:?}", world.lines());
+    assert!(world.request_count("get") <= 2, "the owner is read at most once a second: {:?}", world.lines());
     assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owner_waits\"}"), 21);
     let finalizer = world.calls().into_iter().find(|it| it.verb == "patch").unwrap().json();
     assert_eq!(finalizer["metadata"]["finalizers"], json!(null));
@@ -42,7 +42,7 @@ async fn acceptance_gc_017_a_dependent_with_a_finalizer_keeps_its_owner() {
     pass(600 * SEC).await;
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["foregroundDeletion"]);
     assert!(world.is_deleting("pods", "held"));
-    assert!(world.lines().len() <= 3, "and nobody polls: {:?}", world.lines());
+    assert!(world.lines().len() <= 3, "no further requests: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn acceptance_gc_021_a_cycle_is_deleted_completely() {
         world.cluster.update(kind, "n", "a", |it| it["metadata"]["ownerReferences"] = json!([blocking(&third)]));
         let _manager = world.start().await;
         pass(60 * SEC).await;
-        assert_eq!(world.names(kind).len(), 3, "each has an owner that lives");
+        assert_eq!(world.names(kind).len(), 3, "each has an owner that exists");
         world.delete(kind, "a", Some(Foreground)).await;
         pass(90 * SEC).await;
         assert_eq!(world.names(kind), [""; 0], "{:?}", world.lines());
@@ -192,7 +192,7 @@ async fn acceptance_gc_049_custom_and_built_in_types_own_each_other() {
     world.delete("Widget", "w", Some(Foreground)).await;
     world.delete("ConfigMap", "m", Some(Foreground)).await;
     pass(5 * SEC).await;
-    assert!(world.has("Widget", "w") && world.has("configmaps", "m"), "they wait");
+    assert!(world.has("Widget", "w") && world.has("configmaps", "m"), "both wait");
     world.release("configmaps", "of-widget");
     world.release("Widget", "of-map");
     pass(5 * SEC).await;
@@ -215,7 +215,7 @@ async fn a_finalizer_is_removed_only_from_the_owner_itself() {
     });
     world.delete("ConfigMap", "a", Some(Foreground)).await;
     pass(10 * SEC).await;
-    assert_eq!(world.finalizers("configmaps", "a"), ["foregroundDeletion"], "the successor keeps its own");
+    assert_eq!(world.finalizers("configmaps", "a"), ["foregroundDeletion"], "the successor keeps its finalizer");
     assert_eq!(world.lines(), ["patch configmaps a", "get configmaps a"]);
 }
 

@@ -65,10 +65,10 @@ async fn a_hanging_type_leaves_free_slots_to_others() {
     lost["uid"] = serde_json::json!("00000000-0000-4000-8000-200000000000");
     world.create("ConfigMap", "late", &[lost]);
     pass(3 * SEC).await;
-    assert_eq!(manager.own_metric("held_deletes"), 3, "it stands behind them");
+    assert_eq!(manager.own_metric("held_deletes"), 3, "it is queued after the others");
     pass(185 * SEC).await;
     assert_eq!(world.request_count("delete configmaps late"), 1, "{:?}", world.lines());
-    assert_eq!(world.request_count("delete"), 2, "nobody else could be judged: {:?}", world.lines());
+    assert_eq!(world.request_count("delete"), 2, "no other object is judged: {:?}", world.lines());
     world.cluster.stop_intercepting();
     pass(1_800 * SEC).await;
     assert_eq!((world.names("pods"), world.names("secrets").len()), (vec![], 0), "{:?}", world.lines());
@@ -88,7 +88,7 @@ async fn a_standby_observes_and_writes_nothing() {
     let _manager = standby.lead().await;
     pass(SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!(world.request_count("get"), 1, "what a watch told of while it stood by is proved: {:?}", world.lines());
+    assert_eq!(world.request_count("get"), 1, "what a watch showed on standby is proved: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,11 +60,11 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     let early = queued();
     pass(3600 * SEC).await;
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 2);
-    assert_eq!((world.lines(), queued() - early), (vec![], 0), "nobody polls");
+    assert_eq!((world.lines(), queued() - early), (vec![], 0), "no requests and no retries");
     assert_eq!(
         manager.own_metric("unresolvable_objects{why=\"misplaced\"}"),
         2,
-        "an object, and an owner that nobody has seen"
+        "an object, and an owner that is not observed"
     );
     // A change of the object makes it due again.
     world.cluster.update("ClusterRole", "", "never", |it| it["metadata"]["ownerReferences"] = json!([]));
@@ -87,7 +87,11 @@ async fn a_deleted_unresolved_object_is_removed_without_a_metrics_scrape() {
     for told in 1..=2 {
         world.create("ClusterRole", "child", &[owner(&map)]);
         pass(SEC).await;
-        assert_eq!(world.logged("An owner cannot be looked up: what depends on it stays").len(), told, "it is news");
+        assert_eq!(
+            world.logged("An owner cannot be looked up: what depends on it stays").len(),
+            told,
+            "it is logged again"
+        );
         world.cluster.remove("ClusterRole", "", "child");
         pass(31 * SEC).await;
     }
@@ -110,7 +114,7 @@ async fn acceptance_gc_028_an_owner_not_shown_by_a_watch_is_read_live() {
     pass(900 * SEC).await;
     let asked = world.lines().len();
     pass(3600 * SEC).await;
-    assert_eq!(world.lines().len(), asked, "nobody polls what is observed");
+    assert_eq!(world.lines().len(), asked, "no request for an observed owner");
     world.cluster.remove("ClusterRole", "", "role");
     pass(5 * SEC).await;
     assert!(!world.has("configmaps", "child"));
@@ -126,10 +130,10 @@ async fn acceptance_gc_029_an_unknown_kind_is_no_proof() {
     let early = queued();
     assert!(early >= 10, "{early}");
     pass(3600 * SEC).await;
-    assert!(queued() - early < 30, "less and less often: {early}, {}", queued());
+    assert!(queued() - early < 30, "the retries back off: {early}, {}", queued());
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0]);
-    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked for");
+    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked up");
     let told = world.logged("An owner cannot be looked up: what depends on it stays");
     assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
 }
@@ -142,7 +146,7 @@ async fn acceptance_gc_030_any_version_that_is_served_names_an_owner() {
     let _manager = world.start().await;
     pass(600 * SEC).await;
     assert!(world.has("configmaps", "child"));
-    assert!(world.lines().len() <= 3, "and it is not polled for: {:?}", world.lines());
+    assert!(world.lines().len() <= 3, "it is not read again: {:?}", world.lines());
     world.delete("Widget", "w", Some(Background)).await;
     pass(5 * SEC).await;
     assert!(!world.has("configmaps", "child"), "{:?}", world.lines());
@@ -156,11 +160,11 @@ async fn acceptance_gc_031_a_dependent_of_an_unserved_version_stays() {
     let manager = world.start().await;
     pass(3600 * SEC).await;
     assert!(world.has("configmaps", "child"));
-    assert_eq!(world.lines(), [""; 0], "nobody is asked");
+    assert_eq!(world.lines(), [""; 0], "no request is sent");
     assert_eq!(
         manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"),
         1,
-        "the child alone: its owner is observed"
+        "only the dependent: its owner is observed"
     );
 }
 
@@ -183,7 +187,7 @@ async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_up_until_it
         // delays.
         let asked = world.lines().len();
         pass(3600 * SEC).await;
-        assert_eq!(world.lines().len(), asked, "{version}: nobody looks for it: {:?}", world.lines());
+        assert_eq!(world.lines().len(), asked, "{version}: no further lookup: {:?}", world.lines());
         assert!(world.has("configmaps", "child"), "{version}");
         world.delete("Widget", "w", Some(Background)).await;
         pass(5 * SEC).await;
@@ -241,7 +245,7 @@ async fn acceptance_gc_033_a_wrong_kind_affects_only_the_dependent_that_names_it
         assert!(world.has("secrets", "parent"), "{order:?}");
         world.cluster.remove("secrets", "n", "parent");
         pass(5 * SEC).await;
-        assert_eq!(world.names("configmaps"), [""; 0], "{order:?}: the graph still knew the parent");
+        assert_eq!(world.names("configmaps"), [""; 0], "{order:?}: the graph still had the parent");
         drop(manager);
     }
 }
@@ -268,7 +272,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
         assert_eq!(world.request_count("get secrets another"), asked, "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
         assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
-        assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: less and less often: {pauses:?}");
+        assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: the retries back off: {pauses:?}");
         world.cluster.stop_intercepting();
         pass(900 * SEC).await;
         let asked = world.lines().len();
@@ -276,7 +280,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
         world.create("ConfigMap", "late", &[with_field(owner(&secret), "name", "late")]);
         pass(3600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
-        assert_eq!(world.lines().len() - asked, 2, "{order:?}: nobody polls what is observed: {:?}", world.lines());
+        assert_eq!(world.lines().len() - asked, 2, "{order:?}: no request for an observed owner: {:?}", world.lines());
         assert_eq!(manager.own_metric("graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
         world.cluster.remove("secrets", "n", "parent");
         pass(5 * SEC).await;

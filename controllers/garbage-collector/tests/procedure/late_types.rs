@@ -51,7 +51,7 @@ async fn dependents_of_unresolvable_owners_delay_no_others() {
         assert_eq!(world.request_count("delete pods pod"), 2, "{trouble:?}");
         assert_eq!(world.names("configmaps").len(), 1_500, "{trouble:?}");
         let tries = manager.metric("workqueue_retries_total{name=\"garbage_collector_attempt_to_delete\"}");
-        assert!((5_000..40_000).contains(&tries), "{trouble:?}: less and less often: {tries}");
+        assert!((5_000..40_000).contains(&tries), "{trouble:?}: the retries back off: {tries}");
     }
 }
 
@@ -176,13 +176,13 @@ async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
     for write in [Write::Delete, Write::Detach, Write::Orphan, Write::Finish] {
         let world = World::with_widgets();
         let create_rc = |name: &str| owner(&world.create("ReplicationController", name, &[]));
-        let lives = create_rc("lives");
+        let live = create_rc("live");
         for number in 0..100 {
             let mut gone = missing_widget("v1", number);
             gone["kind"] = serde_json::json!("ReplicationController");
             let owners = match write {
                 Write::Delete => vec![gone],
-                Write::Detach => vec![gone, lives.clone()],
+                Write::Detach => vec![gone, live.clone()],
                 Write::Orphan => vec![create_rc(&format!("rc-{number}"))],
                 Write::Finish => vec![],
             };
@@ -220,7 +220,7 @@ async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
         let left = world.names("widgets");
         match write {
             Write::Delete | Write::Finish => assert_eq!(left, [""; 0], "{write:?}"),
-            Write::Detach => assert!(left.iter().all(|it| world.owners("widgets", it) == ["lives"])),
+            Write::Detach => assert!(left.iter().all(|it| world.owners("widgets", it) == ["live"])),
             Write::Orphan => assert!(left.iter().all(|it| world.owners("widgets", it).is_empty())),
         }
         assert_eq!(left.len(), if matches!(write, Write::Delete | Write::Finish) { 0 } else { 100 }, "{write:?}");

@@ -1,6 +1,6 @@
 //! The real controller, with monitors, queues, workers and client, against the miniature API server, in virtual time.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
 mod world;
 

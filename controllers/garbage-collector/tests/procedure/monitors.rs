@@ -52,7 +52,7 @@ async fn dependents_of_many_instances_of_a_deleted_definition_are_deleted_late_t
     let asked = world.request_count("get widgets");
     world.fail_requests(|_, _| None);
     pass(3600 * SEC).await;
-    assert_eq!(world.names("configmaps"), [""; 0], "a watch told that their owners were deleted");
+    assert_eq!(world.names("configmaps"), [""; 0], "a watch showed that their owners were deleted");
     assert_eq!(world.request_count("get widgets"), asked);
 }
 
@@ -97,13 +97,13 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         pass(61 * SEC).await;
         assert_eq!((world.names("Deployment"), world.names("ReplicaSet")), (vec![], vec![]), "{case}");
         assert!(world.has("Widget", "broken") && unsynced() == 1, "{case}");
-        assert_eq!(manager.metric(errors), 1, "{case}: one for the state");
+        assert_eq!(manager.metric(errors), 1, "{case}: counted once for each state");
         let told = world.logged("A type does not sync");
         assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
 
         world.cluster.stop_intercepting();
         pass(95 * SEC).await;
-        assert!(!world.has("Widget", "broken"), "{case}: it is collected like all");
+        assert!(!world.has("Widget", "broken"), "{case}: objects of the type are collected again");
         assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
         let told = world.logged("A type has synced");
         assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
@@ -139,9 +139,9 @@ async fn acceptance_gc_051_events_are_not_collected_with_any_owner() {
     event("events.k8s.io/v1", "late");
     world.create("ConfigMap", "lost", &[missing_owner("v1", "ConfigMap", "never")]);
     pass(60 * SEC).await;
-    assert_eq!(world.names("configmaps"), [""; 0], "the collector collects");
+    assert_eq!(world.names("configmaps"), [""; 0], "other objects are collected");
     assert_eq!(world.names("events"), ["early", "early-core", "late", "late-core"]);
-    assert_eq!(world.lines(), ["get configmaps never", "delete configmaps lost"], "nor was anything asked for them");
+    assert_eq!(world.lines(), ["get configmaps never", "delete configmaps lost"], "no request for events");
     let watched = |it: &test_cluster::Call| it.resource == "events" && it.user_agent.contains("garbage");
     assert!(!world.cluster.requests().iter().any(watched));
 }
@@ -215,7 +215,7 @@ async fn no_finalizer_is_removed_before_discovery_answered_once() {
 async fn one_answer_that_lacks_a_type_has_no_effect() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
-    let set = world.create("ReplicaSet", "lives", &[]);
+    let set = world.create("ReplicaSet", "live", &[]);
     world.create("Pod", "shared", &[owner(&rc), owner(&set)]);
     let manager = world.start().await;
     world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
@@ -224,13 +224,13 @@ async fn one_answer_that_lacks_a_type_has_no_effect() {
     assert_eq!(
         manager.own_metric("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
         1,
-        "it was lacked"
+        "the type is missing in discovery"
     );
     world.create("Pod", "lost", &[missing_owner("apps/v1", "ReplicaSet", "never")]);
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(5 * SEC).await;
     assert!(!world.has("pods", "lost"), "{:?}", world.lines());
-    assert_eq!(world.owners("pods", "shared"), ["lives"]);
+    assert_eq!(world.owners("pods", "shared"), ["live"]);
     assert_eq!(world.logged("An owner cannot be looked up"), [""; 0]);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 0);
 }

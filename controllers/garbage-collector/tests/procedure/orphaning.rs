@@ -20,7 +20,7 @@ async fn acceptance_gc_009_dependents_stay_without_the_owner_reference() {
     assert_eq!(world.names("pods").len(), 120);
     assert!(world.names("pods").iter().all(|it| world.owners("pods", it).is_empty()));
     assert_eq!((world.request_count("patch pods"), world.request_count("patch replicationcontrollers")), (120, 1));
-    assert_eq!((world.lines().len(), world.request_count("get replicationcontrollers")), (122, 1), "and nothing else");
+    assert_eq!((world.lines().len(), world.request_count("get replicationcontrollers")), (122, 1), "no other requests");
     assert_eq!(manager.own_metric("references_removed_total{reason=\"orphaned\"}"), 120);
 }
 
@@ -66,7 +66,7 @@ async fn acceptance_gc_012_a_dependent_that_cannot_be_patched_keeps_the_owner() 
     pass(30 * SEC).await;
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"]);
     assert!(world.owners("pods", "quiet").is_empty());
-    assert!(world.request_count("patch pods busy") > 5, "it is tried again");
+    assert!(world.request_count("patch pods busy") > 5, "it is retried");
     assert_eq!(world.request_count("patch replicationcontrollers"), 0);
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
@@ -97,7 +97,7 @@ async fn acceptance_gc_013_a_deleted_dependent_is_ignored() {
         assert!(!world.has("replicationcontrollers", "rc"), "replaced: {replaced}");
         assert_eq!(world.has("pods", "pod"), replaced);
         assert_eq!(world.request_count("patch pods"), 1);
-        assert_eq!(world.request_count("get pods"), 1, "whether it is gone, or another, is asked");
+        assert_eq!(world.request_count("get pods"), 1, "a read shows if it is gone or replaced");
     }
 }
 
@@ -115,7 +115,7 @@ async fn acceptance_gc_014_orphaning_comes_before_waiting() {
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert!(world.has("pods", "pod") && world.owners("pods", "pod").is_empty());
-    assert!(!world.has("replicationcontrollers", "rc"), "then it goes: {:?}", world.lines());
+    assert!(!world.has("replicationcontrollers", "rc"), "then it is deleted: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,11 +139,11 @@ async fn acceptance_gc_015_custom_resources_get_a_merge_patch() {
         .iter()
         .filter(|it| it.verb == "patch" && it.resource == "widgets" && it.name != "parent")
         .partition(|it| it.status == 415);
-    assert!(!refused.is_empty(), "strategic patches come first: {:?}", world.lines());
+    assert!(!refused.is_empty(), "strategic patches are sent first: {:?}", world.lines());
     for name in ["a", "b"] {
         let patch = done.iter().find(|it| it.name == name).unwrap().json();
-        assert!(patch["metadata"]["resourceVersion"].is_string(), "the merge is of one state: {patch}");
-        assert!(!patch.to_string().contains("$patch"), "and bears all that is left: {patch}");
+        assert!(patch["metadata"]["resourceVersion"].is_string(), "the merge patch has a resourceVersion: {patch}");
+        assert!(!patch.to_string().contains("$patch"), "it contains all remaining fields: {patch}");
     }
     let second = world.create("Widget", "second", &[]);
     world.create("Widget", "d", &[owner(&second)]);
@@ -152,7 +152,7 @@ async fn acceptance_gc_015_custom_resources_get_a_merge_patch() {
     world.delete("Widget", "second", Some(Orphan)).await;
     pass(5 * SEC).await;
     let asked = ["get widgets second", "get widgets d", "patch widgets d", "patch widgets second"];
-    assert_eq!(world.lines(), asked, "415 is remembered");
+    assert_eq!(world.lines(), asked, "the 415 is cached");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +172,7 @@ async fn an_owner_without_the_orphan_finalizer_keeps_its_dependents_though_the_w
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
     assert_eq!((world.request_count("patch pods pod"), world.has("replicationcontrollers", "rc")), (0, false));
-    assert!(!world.has("pods", "pod"), "it is collected");
+    assert!(!world.has("pods", "pod"), "it is deleted as a dependent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +250,7 @@ async fn orphaning_waits_for_all_monitors() {
     world.fail_lists("secrets");
     let _manager = world.start().await;
     pass(15 * SEC).await;
-    assert_eq!(world.lines(), [""; 0], "not before all types are there");
+    assert_eq!(world.lines(), [""; 0], "not before all types have synced");
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"]);
     world.cluster.stop_intercepting();
     pass(60 * SEC).await;
@@ -259,7 +259,7 @@ async fn orphaning_waits_for_all_monitors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_041_dependents_come_and_go_while_orphaning_runs() {
+async fn acceptance_gc_041_dependents_are_created_and_deleted_while_orphaning_runs() {
     let world = World::new();
     let (rc, other) =
         (world.create("ReplicationController", "rc", &[]), world.create("ReplicationController", "o", &[]));
@@ -285,7 +285,7 @@ async fn acceptance_gc_041_dependents_come_and_go_while_orphaning_runs() {
     }
     pass(60 * SEC).await;
     assert!(!world.has("replicationcontrollers", "rc"));
-    assert_eq!(world.names("pods").len(), 60, "fifteen went, fifteen came");
+    assert_eq!(world.names("pods").len(), 60, "fifteen were deleted, fifteen were created");
     let named = |name: &String| world.owners("pods", name).contains(&"rc".to_owned());
     assert!(!world.names("pods").iter().any(named));
 }

@@ -15,7 +15,7 @@ fn delete_without_event(cluster: &TestCluster, resource: &str, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_found_alive_needs_another_read_for_later_passes() {
+async fn an_owner_found_by_a_read_is_read_again_for_later_passes() {
     let world = World::new();
     let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
     world.create("Pod", "first", &[owner(&map), owner(&rc)]);
@@ -36,7 +36,7 @@ async fn an_owner_found_alive_needs_another_read_for_later_passes() {
     pass(300 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
     let asked = world.request_count("get replicationcontrollers rc");
-    assert_eq!(asked, 2, "once more for all that came meanwhile: {:?}", world.lines());
+    assert_eq!(asked, 2, "one more read for all later items: {:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
-    // The next pass sees the old state of the owner.
+    // The next pass uses the old state of the owner.
     let mut is_lost = true;
     world.fail_requests(move |line, cluster| {
         let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
@@ -83,7 +83,7 @@ async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
     pass(5 * SEC).await;
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"]);
     let asked = ["get", "patch", "get"].map(|it| format!("{it} replicationcontrollers rc"));
-    assert_eq!(world.lines(), asked, "the second pass finds it done");
+    assert_eq!(world.lines(), asked, "the second pass finds it removed");
     world.cluster.unfreeze_watches("replicationcontrollers");
     world.create("Pod", "late", &[owner(&rc)]);
     world.release("replicationcontrollers", "rc");
@@ -138,7 +138,7 @@ async fn acceptance_gc_014_an_owner_with_both_finalizers_deletes_no_dependent() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_observed_during_a_read_is_kept_though_the_response_shows_the_owner() {
+async fn a_deletion_observed_during_a_read_counts_though_the_response_shows_the_owner() {
     let world = World::new();
     let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
     world.create("Pod", "pod", &[owner(&map), owner(&rc)]);

@@ -13,9 +13,14 @@ async fn a_refusal_is_explained_with_the_message_of_the_server() {
             "patch replicationcontrollers rc",
             Foreground,
             "ReplicationController",
-            "cannot let [v1/ReplicationController",
+            "cannot remove the finalizer of [v1/ReplicationController",
         ),
-        ("patch replicationcontrollers rc", Orphan, "ReplicationController", "cannot let [v1/ReplicationController"),
+        (
+            "patch replicationcontrollers rc",
+            Orphan,
+            "ReplicationController",
+            "cannot remove the finalizer of [v1/ReplicationController",
+        ),
     ] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -45,7 +50,7 @@ async fn lookups_of_an_unobserved_owner_are_explained() {
     pass(10 * SEC).await;
     let text = manager.why(&never);
     let told = text.lines().find(|it| it.contains("attempts in a row failed")).unwrap_or(&text);
-    assert!(told.contains("cannot look for") && told.contains("not now"), "{text}");
+    assert!(told.contains("cannot look up") && told.contains("not now"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,6 +64,6 @@ async fn an_orphaned_owner_is_explained_with_dependents_that_stay() {
     let late = world.create("Pod", "late", &[owner(&rc)]);
     pass(5 * SEC).await;
     let text = manager.why(&late);
-    assert!(text.contains(": proved gone, and its dependents were to stay.\n"), "{text}");
+    assert!(text.contains(": proved gone, and its dependents stay.\n"), "{text}");
     assert!(text.contains("Next: it stays, as it was orphaned"), "{text}");
 }

@@ -23,9 +23,9 @@ async fn a_404_to_a_delete_proves_nothing_while_the_object_can_be_read() {
             world.lines()
         );
         let (deletes, reads) = (world.request_count("delete configmaps m"), world.request_count("get configmaps m"));
-        assert!(deletes > 5, "it is tried again: {:?}", world.lines());
+        assert!(deletes > 5, "it is retried: {:?}", world.lines());
         assert_eq!(deletes, reads, "{kind}");
-        assert!(!world.logged("Sync failed").is_empty(), "and told");
+        assert!(!world.logged("Sync failed").is_empty(), "the failure is logged");
         world.cluster.stop_intercepting();
         pass(120 * SEC).await;
         assert!(!world.has("configmaps", "m") && !world.has("secrets", "below"), "{kind}: {:?}", world.lines());
@@ -44,7 +44,7 @@ async fn a_404_to_a_patch_does_not_count_as_orphaned() {
         world.delete("Deployment", "web", Some(Orphan)).await;
         pass(60 * SEC).await;
         assert!(world.has("ReplicaSet", "set") && world.has("pods", "pod"), "{kind}: {:?}", world.lines());
-        assert_eq!(world.finalizers("Deployment", "web"), ["orphan"], "{kind}: it names the owner still");
+        assert_eq!(world.finalizers("Deployment", "web"), ["orphan"], "{kind}: it still names the owner");
         world.cluster.stop_intercepting();
         pass(120 * SEC).await;
         assert!(!world.has("Deployment", "web") && world.owners("ReplicaSet", "set").is_empty(), "{kind}");

@@ -9,28 +9,28 @@ use crate::world::{SEC, World, failure, missing, owner, pass};
 async fn a_restored_dependent_is_not_judged_by_proofs_from_before_the_restore() {
     // Proved by a watch or by a live read; and the proof is kept because a reference names the owner, or only in the
     // cache.
-    for (is_told, is_named) in [(true, true), (true, false), (false, true), (false, false)] {
+    for (is_watched, is_named) in [(true, true), (true, false), (false, true), (false, false)] {
         let world = World::new();
         let map = world.create("ConfigMap", "map", &[]);
         world.create("Pod", "pod", &[owner(&map)]);
         if is_named {
             world.create_held("Secret", "held", &[owner(&map)]);
         }
-        if !is_told {
+        if !is_watched {
             world.fail_lists("configmaps");
         }
         let _manager = world.start().await;
         let snapshot = world.cluster.snapshot();
         world.cluster.remove("configmaps", "n", "map");
         pass(30 * SEC).await;
-        assert!(!world.has("Pod", "pod"), "told {is_told}, named {is_named}: {:?}", world.lines());
+        assert!(!world.has("Pod", "pod"), "watched {is_watched}, named {is_named}: {:?}", world.lines());
         // The type of the owner is not shown again.
         world.cluster.freeze_watches("configmaps");
         world.cluster.restore(&snapshot);
         pass(60 * SEC).await;
         let there = [("ConfigMap", "map"), ("Pod", "pod")].map(|(kind, name)| world.has(kind, name));
-        assert_eq!(there, [true, true], "told {is_told}, named {is_named}: {:?}", world.lines());
-        assert!(!is_named || !world.is_deleting("Secret", "held"), "told {is_told}: {:?}", world.lines());
+        assert_eq!(there, [true, true], "watched {is_watched}, named {is_named}: {:?}", world.lines());
+        assert!(!is_named || !world.is_deleting("Secret", "held"), "watched {is_watched}: {:?}", world.lines());
         assert!(!world.logged("as when etcd was restored").is_empty());
         // Collection works as before.
         world.cluster.stop_intercepting();
@@ -38,7 +38,7 @@ async fn a_restored_dependent_is_not_judged_by_proofs_from_before_the_restore() 
         pass(60 * SEC).await;
         world.cluster.remove("configmaps", "n", "map");
         pass(60 * SEC).await;
-        assert!(!world.has("Pod", "pod"), "told {is_told}, named {is_named}: {:?}", world.lines());
+        assert!(!world.has("Pod", "pod"), "watched {is_watched}, named {is_named}: {:?}", world.lines());
     }
 }
 

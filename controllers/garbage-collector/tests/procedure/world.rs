@@ -96,7 +96,7 @@ fn served(kind: &str) -> (&'static str, Resource) {
             Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole"),
         ),
         "Widget" => ("example.com/v1", Resource::namespaced("example.com", "v1", "widgets", "Widget")),
-        other => panic!("what is a {other}?"),
+        other => panic!("unknown kind {other}"),
     }
 }
 

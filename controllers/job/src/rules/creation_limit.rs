@@ -193,7 +193,7 @@ mod tests {
         for (pod, at) in [("a", 0), ("b", 60)] {
             limit.on_pod_created(&job, uid(pod));
             limit.on_untracked_delete(&uid(pod), later(at));
-            assert_eq!(limit.on_pod_stopped(&uid(pod)), None, "that it is gone says nothing new");
+            assert_eq!(limit.on_pod_stopped(&uid(pod)), None, "its deletion event changes nothing");
         }
         assert_eq!(limit.free_slots(&job, 1, later(60)), (0, Some(Duration::from_secs(540))));
         assert_eq!(limit.free_slots(&job, 1, later(600)), (1, Some(Duration::from_secs(60))));

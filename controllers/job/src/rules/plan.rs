@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) ending: Option<Ending>,
     /// The counts that the plan is based on, for the status.
     pub(crate) tally: Tally,
-    /// Pods were managed in this sync. Only then may the status say whether the Job is suspended.
+    /// Pods were managed in this sync. Only then may the status show whether the Job is suspended.
     pub(crate) managed: bool,
     /// The action label of the sync metric. As in `syncJob`, it is also set when nothing is left to do or the Job
     /// waits.
@@ -77,7 +77,7 @@ impl Action {
 pub(crate) enum PodChange {
     /// No change.
     Keep,
-    /// The Job ends and the stored status says so: all active pods are deleted. They keep their finalizers until they
+    /// The Job ends and the stored status shows it: all active pods are deleted. They keep their finalizers until they
     /// are counted.
     End(Vec<usize>),
     /// The Job is suspended: all active pods lose the finalizer and are deleted, so that none is counted.

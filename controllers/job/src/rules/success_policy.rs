@@ -44,14 +44,14 @@ mod tests {
             ("enough of all", vec![rule(None, Some(3))], "1,5,9", Some(0)),
             ("not enough of all", vec![rule(None, Some(3))], "1,5", None),
             (
-                "the first that holds",
+                "the first fulfilled rule",
                 vec![rule(Some("0"), None), rule(None, Some(1)), rule(Some("1"), None)],
                 "1",
                 Some(1),
             ),
-            ("a list out of range says nothing", vec![rule(Some("10-12"), Some(0))], "1", None),
-            ("a list that cannot be read says nothing", vec![rule(Some("x"), None)], "0-9", None),
-            ("an empty rule says nothing", vec![rule(None, None)], "0-9", None),
+            ("a list out of range matches nothing", vec![rule(Some("10-12"), Some(0))], "1", None),
+            ("a malformed list matches nothing", vec![rule(Some("x"), None)], "0-9", None),
+            ("an empty rule matches nothing", vec![rule(None, None)], "0-9", None),
         ] {
             assert_eq!(fulfilled(&rules, &Indexes::parse(succeeded, 10), 10), want, "{name}");
         }

@@ -50,7 +50,7 @@ async fn acceptance_job_002_without_completions_one_success_is_enough_when_no_po
     assert_eq!(pods.len(), 5);
     world.succeed(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.pods().len()), (4, 5), "nobody follows, nobody is stopped");
+    assert_eq!((world.active().len(), world.pods().len()), (4, 5), "no pod is created or deleted");
     assert_eq!(world.conditions("j"), [""; 0]);
     pods[1..].iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
@@ -88,7 +88,7 @@ async fn acceptance_job_004_a_new_parallelism_changes_pods_and_no_counter() {
         assert_eq!(world.active().len(), wanted, "{wanted}");
         assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{wanted}");
     }
-    assert_eq!(world.pods(), [""; 0], "those that were too many left nothing behind");
+    assert_eq!(world.pods(), [""; 0], "the deleted pods are gone");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     world.job("j", json!({ "parallelism": 20, "completions": 20 }));
     pass(5 * SEC).await;
     let before = world.call_count("update jobs/status");
-    // The first event after a quiet time is handled at once. The others are handled together.
+    // The first event after a pause is handled at once. The others are handled together.
     for pod in world.active() {
         world.succeed(&pod);
         pass(20 * MS).await;
@@ -118,7 +118,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     pass(5 * SEC).await;
     assert_eq!(world.count("j", "succeeded"), 20);
     let writes = world.call_count("update jobs/status") - before;
-    assert!(writes <= 3, "{writes}: the first, the others, the end");
+    assert!(writes <= 3, "{writes}: the first pod, the others, the end");
     assert_eq!(world.call_count("patch pods"), 20);
 }
 
@@ -130,7 +130,7 @@ async fn the_first_pod_that_ends_after_a_pause_is_counted_and_replaced_at_once()
     pass(5 * SEC).await;
     world.succeed(&world.active()[0]);
     pass(50 * MS).await;
-    assert_eq!((world.active().len(), world.with_finalizer()), (1, 1), "upstream looks after a second");
+    assert_eq!((world.active().len(), world.with_finalizer()), (1, 1), "upstream syncs after one second");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,7 +51,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
             return world.calls().len();
         }
     }
-    panic!("the Jobs do not end");
+    panic!("the Jobs did not finish in time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +99,7 @@ async fn a_small_job_does_not_wait_for_large_jobs() {
         }
         let active = (0..5).map(|it| world.count(&format!("large-{it}"), "active")).sum::<i64>();
         let want = if change == "create" { 5 * 400 } else { 0 };
-        assert_eq!(active, want, "{change}, after {waited} times 5 s: what was put off follows");
+        assert_eq!(active, want, "{change}, after {waited} times 5 s: the postponed calls follow");
     }
     // A Job that is cut and requeued writes one more status each time.
     let pods = world.call_count("create pods");

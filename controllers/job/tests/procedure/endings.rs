@@ -75,7 +75,7 @@ async fn back_off_continues_after_a_restart() {
     );
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "upstream forgets, and creates at once");
+    assert_eq!(world.active(), [""; 0], "upstream loses the back-off and creates at once");
     pass(5 * SEC).await;
     assert_eq!(world.active().len(), 1);
 }
@@ -95,7 +95,7 @@ async fn back_off_of_ignored_failures_continues_after_a_restart() {
     assert_eq!((world.count("j", "failed"), world.with_finalizer(), world.active().len()), (0, 0, 0));
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "two failed, though no counter says so");
+    assert_eq!(world.active(), [""; 0], "two failed, though no counter shows it");
     pass(5 * SEC).await;
     assert_eq!(world.active().len(), 1);
 }
@@ -111,7 +111,7 @@ async fn back_off_continues_when_a_status_response_is_lost() {
     world.intercept(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
     world.fail(&world.active()[0]);
     pass(8 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "it is counted in a status of which nobody heard");
+    assert_eq!(world.active(), [""; 0], "it is counted in a status whose response was lost");
     pass(5 * SEC).await;
     assert_eq!(world.active().len(), 1);
 }
@@ -198,7 +198,7 @@ async fn acceptance_job_045_a_failed_index_fails_the_job_when_all_have_ended() {
     world.fail(&again);
     pass(30 * SEC).await;
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.conditions("j")), (json!("0"), vec![]));
-    assert_eq!(world.active(), [pods[1].as_str()], "the other goes on, and this one is not tried again");
+    assert_eq!(world.active(), [pods[1].as_str()], "the other index continues, and this one is not retried");
     world.succeed(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True FailedIndexes", "Failed=True FailedIndexes"]);
@@ -296,7 +296,7 @@ async fn acceptance_job_054_with_replacement_after_failure_a_deleted_pod_is_coun
     world.delete_gracefully(&pod);
     pass(5 * SEC).await;
     assert_eq!(["active", "failed", "terminating"].map(|it| world.count("j", it)), [0, 0, 1]);
-    assert_eq!(world.pods(), [pod.as_str()], "nobody takes its place");
+    assert_eq!(world.pods(), [pod.as_str()], "no replacement is created");
     world.fail(&pod);
     pass(15 * SEC).await;
     assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));

@@ -49,7 +49,7 @@ async fn acceptance_job_071_a_terminating_namespace_sends_no_event_and_leaves_no
     assert!(!events.iter().any(|it| it.contains("FailedCreate")), "{events:?}");
     assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "missing pods are not reported");
     let tries = world.call_count("create pods") - 4;
-    assert!((1..=3).contains(&tries), "{tries}: trying again is of no use");
+    assert!((1..=3).contains(&tries), "{tries}: few retries");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
     pass(5 * SEC).await;
     world.fail(&world.active()[0]);
     pass(5 * SEC).await;
-    assert!(!world.conditions("j").iter().any(|it| it.starts_with("Failed")), "another pod may be there");
+    assert!(!world.conditions("j").iter().any(|it| it.starts_with("Failed")), "an unobserved pod may exist");
     pass(400 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
     assert_eq!((world.count("j", "failed"), world.with_finalizer()), (1, 0));
@@ -127,7 +127,7 @@ async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     world.succeed(&pod);
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert!(world.has_finalizer(&pod), "it is not what it was taken for");
+    assert!(world.has_finalizer(&pod), "the pod has ended, though the cache shows it active");
     world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 0));
@@ -234,7 +234,7 @@ async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_a
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
-    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 2), "a while later it tries again");
+    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 2), "it retries later");
     world.active().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
@@ -281,7 +281,7 @@ async fn a_status_conflict_is_retried_from_the_new_status() {
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 1));
     let puts: Vec<Value> =
         world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
-    assert!(puts.iter().all(|it| it["metadata"]["resourceVersion"].is_string()), "each is exact");
+    assert!(puts.iter().all(|it| it["metadata"]["resourceVersion"].is_string()), "each has a resourceVersion");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,7 +330,7 @@ async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
         pass(30 * SEC).await;
         assert!(world.call_count("patch pods") > 0, "{spec}");
         let unheld: Vec<String> = world.active().into_iter().filter(|it| !world.has_finalizer(it)).collect();
-        assert_eq!(unheld, [""; 0], "{spec}: nobody counts these, and they work on");
+        assert_eq!(unheld, [""; 0], "{spec}: active pods without finalizer would not be counted");
     }
 }
 
@@ -343,7 +343,7 @@ async fn lose_one_response(world: &World) {
     });
     world.job("j", json!({ "parallelism": 3, "completions": 9, "backoffLimit": 0 }));
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 2, "nobody knows of the third");
+    assert_eq!(world.active().len(), 2, "the third pod is not observed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +368,7 @@ async fn a_lost_create_response_delays_creations_but_not_a_lower_parallelism() {
     let created = world.call_count("create pods");
     world.edit("j", |spec| spec["parallelism"] = json!(4));
     pass(60 * SEC).await;
-    assert_eq!(world.call_count("create pods"), created, "one more may be there");
+    assert_eq!(world.call_count("create pods"), created, "one unobserved pod may exist");
     pass(60 * SEC).await;
     assert_eq!(world.active().len(), 4);
 }
@@ -404,7 +404,7 @@ async fn a_lost_create_response_delays_the_end_but_not_the_interim_condition() {
     );
     world.kill_terminating();
     pass(60 * SEC).await;
-    assert_eq!(world.conditions("j").len(), 1, "one more may be there");
+    assert_eq!(world.conditions("j").len(), 1, "one unobserved pod may exist");
     pass(60 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
     assert_eq!(world.count("j", "failed"), 2);

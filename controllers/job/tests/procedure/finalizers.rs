@@ -22,7 +22,7 @@ async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_po
     });
     let released = calls.iter().position(|it| it.verb == "patch" && it.name == pod);
     assert!(named.unwrap() < released.unwrap(), "{:?}", world.lines());
-    assert_eq!(calls[released.unwrap()].json()["metadata"]["uid"], uid, "this very pod's");
+    assert_eq!(calls[released.unwrap()].json()["metadata"]["uid"], uid, "the patch has the uid of the pod");
     assert!(!world.has_finalizer(&pod));
     assert_eq!((world.count("j", "succeeded"), &world.status("j")["uncountedTerminatedPods"]), (1, &json!({})));
 }
@@ -242,8 +242,8 @@ async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_cou
     assert_eq!(created, 3);
     world.edit("j", |spec| spec["parallelism"] = json!(5));
     pass(5 * SEC).await;
-    assert_eq!(world.call_count("create pods"), created, "nothing is created before the third pod is seen");
-    assert_eq!(world.count("j", "succeeded"), 1, "what ended is counted");
+    assert_eq!(world.call_count("create pods"), created, "no creation before the third pod is observed");
+    assert_eq!(world.count("j", "succeeded"), 1, "ended pods are counted");
     world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
     assert_eq!((world.call_count("create pods"), world.active().len()), (6, 5));
@@ -264,7 +264,7 @@ async fn acceptance_job_047_a_failed_pod_keeps_the_failure_count_until_its_repla
     pass(3 * SEC).await;
     world.cluster.delete("pods", "n", &pod);
     pass(3 * SEC).await;
-    assert!(world.has_finalizer(&pod), "it is the only one who knows");
+    assert!(world.has_finalizer(&pod), "only this pod has the failure count");
     pass(10 * SEC).await;
     let next = world.active()[0].clone();
     assert_eq!(world.pod(&next)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "1");
@@ -289,10 +289,10 @@ async fn a_pod_kept_for_its_failure_count_does_not_block_namespace_deletion() {
         world.cluster.delete("pods", "n", pod);
     }
     pass(60 * SEC).await;
-    assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 3), "each is counted before it goes");
+    assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 3), "each pod is counted before it is deleted");
     assert_eq!(world.conditions("j"), Vec::<String>::new());
     let tries = world.call_count("create pods") - 3;
-    assert!((1..=5).contains(&tries), "{tries}: trying again is of no use");
+    assert!((1..=5).contains(&tries), "{tries}: few retries");
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +336,7 @@ async fn a_pod_kept_for_its_failure_count_in_an_inactive_job_does_not_block_name
         world.cluster.delete("pods", "n", &pod);
         pass(300 * SEC).await;
         assert!(world.has_finalizer(&pod), "{still}");
-        assert!(world.call_count("create pods") <= 1 + 7, "{still}: once in a while is enough");
+        assert!(world.call_count("create pods") <= 1 + 7, "{still}: few retries");
         // No event of the pod comes when its namespace is deleted.
         world.cluster.delete("namespaces", "", "n");
         pass(70 * SEC).await;

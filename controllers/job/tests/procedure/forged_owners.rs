@@ -47,8 +47,8 @@ async fn acceptance_job_001_pods_with_only_the_uid_of_a_job_are_not_counted() {
     pass(30 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{}", world.status("j"));
     assert_eq!((world.count("j", "active"), world.conditions("j")), (1, vec![]));
-    assert_eq!(world.call_count("delete pods"), 0, "none is too many");
-    assert_eq!(world.call_count("patch pods"), 0, "and none is anybody's to change");
+    assert_eq!(world.call_count("delete pods"), 0, "no pod is surplus");
+    assert_eq!(world.call_count("patch pods"), 0, "no pod of others is patched");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn pods_with_only_the_uid_of_a_job_fulfil_no_expectation() {
     world.cluster.delete("pods", "m", "going");
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     pass(60 * SEC).await;
-    assert_eq!(world.call_count("create pods"), 1, "nobody knows yet what became of the first");
+    assert_eq!(world.call_count("create pods"), 1, "the outcome of the first create is unknown");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,5 +96,5 @@ async fn deleting_a_pod_with_only_the_uid_of_a_job_releases_no_pod_of_it() {
     world.cluster.delete("pods", "n", "renamed");
     pass(30 * SEC).await;
     assert_eq!((world.active().len(), world.with_finalizer()), (2, 2), "{:?}", world.lines());
-    assert!(world.cluster.list("pods", "m").is_empty(), "nobody counts it, so nothing holds it");
+    assert!(world.cluster.list("pods", "m").is_empty(), "it is not counted, so it has no finalizer");
 }

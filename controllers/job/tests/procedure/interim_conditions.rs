@@ -88,14 +88,14 @@ async fn pods_deleted_by_an_end_are_counted_with_it_even_if_they_exit_fast() {
         },
     ];
     for End { change, first, condition, counts } in ends {
-        for dies in [false, true] {
+        for exits in [false, true] {
             let world = World::new();
             let mut manager = world.start().await;
             let pods = three(&world, std::slice::from_ref(&change)).await;
             delay_deletion_responses(&world);
             first(&world, &pods[0]);
             end_before_responses(&world, &pods[1..]).await;
-            if dies {
+            if exits {
                 drop(manager);
                 manager = world.start().await;
             }
@@ -104,8 +104,8 @@ async fn pods_deleted_by_an_end_are_counted_with_it_even_if_they_exit_fast() {
             pass(5 * SEC).await;
             let status = world.status("j");
             let got = (world.count("j", "succeeded"), world.count("j", "failed"), status["completedIndexes"].as_str());
-            assert_eq!((got, world.with_finalizer()), (counts, 0), "{condition}, dies: {dies}");
-            assert_eq!(world.conditions("j").last().unwrap(), condition, "dies: {dies}");
+            assert_eq!((got, world.with_finalizer()), (counts, 0), "{condition}, exits: {exits}");
+            assert_eq!(world.conditions("j").last().unwrap(), condition, "exits: {exits}");
             drop(manager);
         }
     }

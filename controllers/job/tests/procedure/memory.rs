@@ -58,7 +58,7 @@ async fn acceptance_job_067_a_new_job_of_the_same_name_inherits_nothing() {
     world.cluster.remove("jobs.batch", "n", "j");
     world.job("j", json!({}));
     pass(2 * SEC).await;
-    assert_eq!(world.active().len(), 1, "the failure was the predecessor's");
+    assert_eq!(world.active().len(), 1, "the failure belongs to the previous Job");
     assert_eq!((world.count("j", "failed"), failed.len()), (0, 1));
 }
 

@@ -58,7 +58,7 @@ async fn acceptance_job_023_pods_of_a_deleted_job_lose_the_finalizer() {
         .update("jobs.batch", "n", "foreground", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
     world.cluster.delete("jobs.batch", "n", "foreground");
     pass(5 * SEC).await;
-    assert_eq!((world.pods().len(), world.with_finalizer()), (4, 0), "deleting pods is the garbage collector's");
+    assert_eq!((world.pods().len(), world.with_finalizer()), (4, 0), "the garbage collector deletes the pods");
     assert_eq!(world.call_count("delete"), 0);
 }
 
@@ -82,7 +82,7 @@ async fn acceptance_job_023_a_pod_with_changed_labels_loses_the_finalizer_when_i
     assert_eq!(
         (world.pods().len(), world.with_finalizer()),
         (2, 0),
-        "the Job waits until they are gone: {:?}",
+        "the Job is kept until its pods are gone: {:?}",
         world.lines()
     );
     assert_eq!(world.call_count("delete"), 0);
@@ -117,7 +117,7 @@ async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
     }
     pass(5 * SEC).await;
     assert!(world.has_finalizer("set") && world.has_finalizer("other-group"));
-    assert!(!world.has_finalizer("gone"), "its Job is not there, {uid} is another");
+    assert!(!world.has_finalizer("gone"), "its Job does not exist, {uid} is another one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn acceptance_job_026_a_matching_orphan_is_adopted_and_a_pod_that_no_longe
     let released = world.pod("orphan");
     assert!(released["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{released}");
     assert!(!world.has_finalizer("orphan"));
-    assert_eq!(world.active().len(), 3, "another one takes its place, and it goes on");
+    assert_eq!(world.active().len(), 3, "a new pod replaces it, and the released pod still runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,7 +267,7 @@ async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
     );
     world.delete_gracefully("early");
     pass(5 * SEC).await;
-    assert!(world.has_finalizer("early"), "the server knows its Job");
+    assert!(world.has_finalizer("early"), "the Job exists on the server");
     assert_eq!(world.call_count("get jobs j"), 1);
     // A 404 because Jobs are not served at the moment does not prove that the Job is gone.
     world.intercept(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
@@ -318,5 +318,5 @@ async fn a_removed_finalizer_is_not_removed_again_when_the_end_is_observed_first
     assert_eq!((world.conditions("j").len(), world.with_finalizer()), (2, 0), "{:?}", world.lines());
     assert_eq!(world.call_count(&patch), 1, "{:?}", world.lines());
     pass(300 * SEC).await;
-    assert_eq!(world.call_count(&patch), 1, "nor later");
+    assert_eq!(world.call_count(&patch), 1, "and not later");
 }

@@ -52,7 +52,7 @@ async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
     pass(20 * SEC).await;
     let (released, active) = (world.pods().len() - world.with_finalizer(), world.active());
     let unheld: Vec<&String> = active.iter().filter(|it| !world.has_finalizer(it)).collect();
-    assert!(released > 0 && !active.is_empty(), "{released} of 100 released: stopped in the middle");
+    assert!(released > 0 && !active.is_empty(), "{released} of 100 released when the manager stopped");
     assert!(unheld.is_empty(), "{} of {released}", unheld.len());
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Findings {
     pub(crate) uncounted: bool,
     /// A response came too late.
     pub(crate) any_late: bool,
-    /// The pass ended before it had asked a kind that responds in time.
+    /// The pass ended before it had requested a kind that responds in time.
     pub(crate) any_skipped: bool,
 }
 

@@ -27,8 +27,8 @@ mod tests {
     fn the_remaining_grace_period_follows_from_the_deletion_timestamp_of_the_pods() {
         let cases = [
             ("nothing is being deleted", None, 0),
-            ("all of it is to come", Some(130), 30),
-            ("some of it has passed", Some(107), 7),
+            ("all of it remains", Some(130), 30),
+            ("a part has passed", Some(107), 7),
             ("it ends now", Some(100), 0),
             ("it has passed", Some(42), 0),
         ];

@@ -118,13 +118,18 @@ mod tests {
     fn overdue_objects_are_stuck_and_others_pending() {
         let stuck = "unexpected items still remain in namespace: ns for gvr: /v1, Resource=pods";
         let cases = [
-            ("nothing is left", of(&[]), 0, Judgement::Gone),
-            ("nothing is left of what had grace", of(&[]), 30, Judgement::Gone),
-            ("grace runs", of(&[object(&[], Some(30))]), 30, Judgement::Pending(30)),
-            ("grace runs, and a finalizer holds it too", of(&[object(&["a"], Some(30))]), 30, Judgement::Pending(30)),
-            ("grace is over, a finalizer holds it", of(&[object(&["a"], Some(3))]), 0, Judgement::Pending(15)),
-            ("nothing holds it", of(&[object(&[], Some(3))]), 0, Judgement::Stuck(stuck.to_owned())),
-            ("it came after the deletion", of(&[object(&[], None)]), 0, Judgement::Stuck(stuck.to_owned())),
+            ("nothing remains", of(&[]), 0, Judgement::Gone),
+            ("nothing remains after a grace period", of(&[]), 30, Judgement::Gone),
+            ("in its grace period", of(&[object(&[], Some(30))]), 30, Judgement::Pending(30)),
+            ("in its grace period, with a finalizer", of(&[object(&["a"], Some(30))]), 30, Judgement::Pending(30)),
+            ("after its grace period, with a finalizer", of(&[object(&["a"], Some(3))]), 0, Judgement::Pending(15)),
+            (
+                "after its grace period, without a finalizer",
+                of(&[object(&[], Some(3))]),
+                0,
+                Judgement::Stuck(stuck.to_owned()),
+            ),
+            ("created after the deletion request", of(&[object(&[], None)]), 0, Judgement::Stuck(stuck.to_owned())),
         ];
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
         for (name, remains, grace, want) in cases {

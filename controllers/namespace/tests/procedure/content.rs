@@ -62,7 +62,7 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
     let deletes: Vec<_> = world.calls().iter().filter(|it| it.verb == "delete").map(|it| it.json()).collect();
     assert!(deletes.iter().all(|it| it["propagationPolicy"] == "Background"), "{deletes:?}");
     let asked: Vec<_> = deletes.iter().map(|it| it["preconditions"]["uid"].clone()).collect();
-    assert_eq!(asked, uids, "only what was listed");
+    assert_eq!(asked, uids, "only listed objects are deleted");
     pass(9 * SEC).await;
     assert!(!world.exists("a"));
 }
@@ -87,11 +87,11 @@ async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
     world.delete_namespace("a");
     pass(SEC).await;
     let successor = world.cluster.get("secrets", "a", "one").unwrap();
-    assert!(successor["metadata"]["deletionTimestamp"].is_null(), "it is not what was asked to go");
+    assert!(successor["metadata"]["deletionTimestamp"].is_null(), "the successor is not deleted");
     assert_eq!(
         world.true_conditions("a"),
         ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"],
-        "that is no error"
+        "this is not an error"
     );
     // The next list finds it, and it is deleted by its own uid.
     pass(8 * SEC).await;
@@ -115,7 +115,7 @@ async fn an_empty_list_resolves_a_failed_delete() {
     assert_eq!(world.true_conditions("a"), [""; 0]);
     let about: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("configmaps")).collect();
     assert_eq!(about, ["deletecollection configmaps a", "list configmaps a"]);
-    assert_eq!(world.times(GET, start).len(), 1, "no error, so no second try");
+    assert_eq!(world.times(GET, start).len(), 1, "no error, so no retry");
     pass(9 * SEC).await;
     assert!(!world.exists("a"));
 }
@@ -137,7 +137,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     pass(30 * SEC).await;
     let deletes = world.calls().iter().filter(|it| it.verb == "delete").count();
     assert!((12..=20).contains(&deletes), "{deletes}");
-    assert_eq!(world.count("secrets", "a"), 100 - deletes, "what was asked was awaited");
+    assert_eq!(world.count("secrets", "a"), 100 - deletes, "requests in flight complete");
     assert_eq!(world.lines("a").last().map(String::as_str).unwrap_or_default().split(' ').next(), Some("delete"));
 
     let world = World::new();
@@ -167,7 +167,7 @@ async fn acceptance_namespace_017_a_kind_not_found_in_one_namespace_is_deleted_i
         |name: &str| -> Vec<_> { world.lines(name).into_iter().filter(|it| it.contains("configmaps")).collect() };
     assert_eq!(about("a"), ["deletecollection configmaps a", "list configmaps a", "list configmaps a"]);
     pass(9 * SEC).await;
-    assert!(!world.exists("a"), "what is not there holds nobody");
+    assert!(!world.exists("a"), "a missing kind blocks no namespace");
     world.delete_namespace("b");
     pass(10 * SEC).await;
     assert_eq!(about("b"), ["deletecollection configmaps b", "list configmaps b"]);
@@ -215,9 +215,9 @@ async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_rep
     assert!(world.exists("a"));
     let looks = world.times(GET, start);
     let waits: Vec<_> = looks.windows(2).map(|it| it[1] - it[0]).collect();
-    assert!(waits.iter().all(|it| *it <= 60 * SEC), "back-off ends at a minute: {waits:?}");
+    assert!(waits.iter().all(|it| *it <= 60 * SEC), "the back-off is at most a minute: {waits:?}");
     assert!(waits.iter().filter(|it| **it == 60 * SEC).count() >= 5, "{waits:?}");
-    assert_eq!(world.times(STATUS, start).len(), 1, "the same is not written twice");
+    assert_eq!(world.times(STATUS, start).len(), 1, "the same status is not written twice");
 
     let before = world.conditions("a");
     world.fail_requests(|line, _| if line == "update namespaces/finalize a" { forbidden() } else { None });

@@ -40,7 +40,7 @@ async fn acceptance_namespace_002_content_is_deleted_at_once_and_the_namespace_a
     let start = world.clock.now();
     world.delete_namespace("a");
     pass(50 * MS).await;
-    assert_eq!(world.count("configmaps", "a"), 0, "content goes at once");
+    assert_eq!(world.count("configmaps", "a"), 0, "content is deleted at once");
     pass(20 * SEC).await;
     assert!(!world.exists("a"));
     let finalized = world.times(FINALIZE, start);
@@ -275,7 +275,7 @@ async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalize
     world.delete_namespace("a");
     pass(60 * SEC).await;
     assert_eq!(world.spec_finalizers("a"), ["kubernetes"]);
-    assert_eq!(world.count("configmaps", "a"), 1, "nor is its content touched");
+    assert_eq!(world.count("configmaps", "a"), 1, "its content is not deleted");
     // One more read after the conflict finds the new namespace. That is an error, so one more read follows after the
     // back-off, and nothing else.
     let lines = world.lines("a");
@@ -343,7 +343,7 @@ async fn acceptance_namespace_026_a_restarted_controller_finishes_what_terminate
         world.cluster.delete("pods", name, "held");
     }
     pass(60 * SEC).await;
-    assert!(world.exists("a"), "nobody is there to do it");
+    assert!(world.exists("a"), "no manager runs");
     let started = world.clock.now();
     let _manager = world.start().await;
     pass(8 * SEC).await;

@@ -46,7 +46,10 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_dela
     world.fail_requests(move |line, _| {
         if line == FINALIZE {
             let namespace = cluster.get("namespaces", "", "a").unwrap();
-            assert_eq!(namespace["status"]["conditions"][0]["status"], "False", "told before the end");
+            assert_eq!(
+                namespace["status"]["conditions"][0]["status"], "False",
+                "the condition is stored before the finalize request"
+            );
         }
         None
     });
@@ -62,12 +65,12 @@ async fn failed_discovery_deletes_nothing_and_is_retried() {
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| {
-        line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is away"))
+        line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is unavailable"))
     });
     world.delete_namespace("a");
     pass(20 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
-    assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("etcd is away"));
+    assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("etcd is unavailable"));
     assert!(world.condition("a", "NamespaceContentRemaining").starts_with("Unknown ContentNotCounted"));
     assert!(world.lines("a").iter().all(|it| it.contains("namespaces")));
     world.fail_requests(|_, _| None);

@@ -20,7 +20,7 @@ async fn acceptance_namespace_024_a_hundred_namespaces_deleted_at_once_are_soon_
     (0..100).for_each(|number| world.delete_namespace(&name(number)));
     pass(20 * SEC).await;
     let left = (0..100).filter(|number| world.exists(&name(*number))).count();
-    assert_eq!(left, 0, "all of them, in a fraction of the 150 s");
+    assert_eq!(left, 0, "all are gone within a fraction of the 150 s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,8 +92,8 @@ async fn slow_failing_namespaces_pause_between_passes() {
     let _manager = world.start().await;
     world.fail_requests(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
     (0..12).for_each(|number| world.delete_namespace(&name(number)));
-    // Five have a turn of 70 s at any time, so it takes nearly three minutes to serve all. After its turn each pauses,
-    // at last for a minute, and then asks every 15 s for the next turn.
+    // Five run a pass of 70 s at any time, so it takes nearly three minutes to sync all. After its pass each pauses, in
+    // the end for a minute, and then requests the next permit every 15 s.
     for (warm_up, most) in [(120, 300), (3600, 200)] {
         pass(warm_up * SEC).await;
         world.cluster.clear_requests();
@@ -124,10 +124,13 @@ async fn a_namespace_in_time_again_is_not_slow_any_more() {
     world.delete_namespace("a");
     pass(11 * SEC).await;
     let looks = world.times("get namespaces a", start);
-    assert!(looks.len() == 2 && looks[1] >= 10 * SEC, "it was waited for, and is slow: {looks:?}");
+    assert!(
+        looks.len() == 2 && looks[1] >= 10 * SEC,
+        "the pass took the whole limit, so the namespace is slow: {looks:?}"
+    );
     world.fail_requests(|_, _| None);
     pass(120 * SEC).await;
-    assert_eq!(world.true_conditions("a").len(), 2, "the pass of a slow one came to its end");
+    assert_eq!(world.true_conditions("a").len(), 2, "the next pass completed");
 
     world.fail_requests(hang);
     pass(9 * SEC).await;
@@ -136,7 +139,7 @@ async fn a_namespace_in_time_again_is_not_slow_any_more() {
     let looks = world.times("get namespaces a", start);
     let next = looks.iter().find(|it| *it > hung.last().unwrap()).unwrap();
     let patience = *next - *hung.last().unwrap();
-    assert!(patience >= 10 * SEC && patience < 11 * SEC, "as any other, no longer 75 s: {patience:?}");
+    assert!(patience >= 10 * SEC && patience < 11 * SEC, "the usual limit, not 75 s: {patience:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +178,7 @@ async fn a_kind_that_never_responds_uses_each_worker_for_seconds_only() {
     world.config_map("new", "x");
     world.delete_namespace("new");
     pass(2 * SEC).await;
-    assert_eq!(world.count("configmaps", "new"), 0, "those that hang leave workers to the others");
+    assert_eq!(world.count("configmaps", "new"), 0, "hanging namespaces leave workers to the others");
     world.fail_requests(|_, _| None);
     pass(180 * SEC).await;
     assert!((0..40).all(|number| !world.exists(&name(number))));
@@ -235,7 +238,7 @@ async fn slow_kinds_within_the_limit_do_not_keep_the_last_kinds_out_of_a_pass() 
     world.namespace("a");
     world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
-    // The first passes (30 s and 75 s) end before they have asked all kinds.
+    // The first passes (30 s and 75 s) end before they have requested all kinds.
     world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
     world.delete_namespace("a");
     pass(400 * SEC).await;

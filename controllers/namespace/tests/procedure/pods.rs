@@ -83,7 +83,7 @@ async fn acceptance_namespace_012_pods_after_their_grace_period_are_an_error() {
     world.cluster.clear_requests();
     pass(600 * SEC).await;
     let looks = world.times(GET, start);
-    assert!(looks.len() > 9 && looks.len() < 20, "with back-off up to a minute: {looks:?}");
+    assert!(looks.len() > 9 && looks.len() < 20, "with back-off of at most a minute: {looks:?}");
     world.cluster.delete("pods", "a", "undead");
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
@@ -148,15 +148,15 @@ async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_its_own_wat
     pass(7 * SEC).await;
     let watches = |it: &test_cluster::Call| it.verb == "watch" && it.resource == "pods";
     let opened: Vec<_> = world.cluster.requests().into_iter().filter(watches).collect();
-    assert!(!opened.is_empty() && opened.iter().all(|it| it.namespace == "a"), "never all pods for this alone");
+    assert!(!opened.is_empty() && opened.iter().all(|it| it.namespace == "a"), "no watch of all pods");
 
     world.cluster.delete("pods", "a", "one");
     pass(500 * MS).await;
     assert!(world.exists("a"));
     world.cluster.delete("pods", "a", "two");
     pass(500 * MS).await;
-    assert!(!world.exists("a"), "long before it would have looked again");
-    // The watch is closed when the namespace waits no more.
+    assert!(!world.exists("a"), "long before the next timer");
+    // The watch is closed when the namespace no longer waits.
     world.cluster.clear_requests();
     pass(3600 * SEC).await;
     assert!(!world.cluster.requests().iter().any(watches));
@@ -197,7 +197,7 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
     assert_eq!((world.count("pods", "a"), world.count("services", "a")), (0, 0));
     world.config_map("a", "new");
     pass(400 * SEC).await;
-    assert_eq!(world.count("configmaps", "a"), 1, "what is new stays");
+    assert_eq!(world.count("configmaps", "a"), 1, "new content stays");
     assert_eq!(world.spec_finalizers("a"), ["kubernetes"]);
 }
 
@@ -212,7 +212,7 @@ async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_p
     let left = || (world.count("configmaps", "a"), world.count("meshnetworkpolicies.example.com", "a"));
     world.delete_namespace("a");
     pass(3 * SEC).await;
-    assert_eq!(left(), (1, 1), "a policy goes with the ConfigMap that owns it");
+    assert_eq!(left(), (1, 1), "the policy would be deleted with the ConfigMap that owns it");
     assert_eq!(
         world.condition("a", "NamespaceContentRemaining"),
         "True SomeResourcesRemain: Some resources are remaining: \
@@ -222,12 +222,12 @@ async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_p
         world.condition("a", "NamespaceFinalizersRemaining"),
         "Unknown ContentNotCounted: Some content could not be counted"
     );
-    assert_eq!(world.logged("Sync failed"), [""; 0], "to wait for the delay is no failure");
+    assert_eq!(world.logged("Sync failed"), [""; 0], "the wait for the delay is not a failure");
     // An API server that has not observed the deletion admits a pod.
     world.pod("a", "late", 30, &[]);
     pass(20 * SEC).await;
     assert!(world.cluster.get("pods", "a", "late").unwrap()["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(left(), (1, 1), "the pod does not run without it");
+    assert_eq!(left(), (1, 1), "the pod must not run without its policy");
     world.cluster.delete("pods", "a", "late");
     pass(SEC).await;
     assert_eq!(left(), (0, 0));

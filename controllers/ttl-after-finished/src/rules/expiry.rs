@@ -72,13 +72,13 @@ mod tests {
         let wait = |remaining| Expiry::Wait { remaining: secs(remaining), ahead: false };
         let due = |late| Expiry::Due { late: secs(late) };
         for (name, finished, ttl, now, want) in [
-            ("no time at all", TEN, 0, TEN, due(0)),
+            ("a TTL of zero", TEN, 0, TEN, due(0)),
             ("all of it is left", TEN, 10, TEN, wait(10)),
             ("a part is left", TEN, 15, TEN + 10, wait(5)),
             ("exactly over", TEN, 10, TEN + 10, due(0)),
             ("set long after the finish", TEN, 5, TEN + 300, due(295)),
-            ("all that fits", TEN, i32::MAX, TEN, wait(2_147_483_647)),
-            ("a time that no clock reaches", i64::MAX, i32::MAX, TEN, wait(i64::MAX.abs_diff(TEN))),
+            ("the longest TTL", TEN, i32::MAX, TEN, wait(2_147_483_647)),
+            ("an end beyond the range of times", i64::MAX, i32::MAX, TEN, wait(i64::MAX.abs_diff(TEN))),
         ] {
             let now = Timestamp::from_second(now).unwrap();
             let expiry = expiry_at(finished, ttl, now);

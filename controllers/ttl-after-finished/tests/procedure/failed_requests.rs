@@ -15,7 +15,7 @@ async fn acceptance_ttl_016_a_failed_delete_is_retried_with_back_off() {
     let tries = world.times("delete a");
     let pauses: Vec<_> = tries.windows(2).map(|it| it[1] - it[0]).collect();
     assert!(pauses.len() >= 8, "{pauses:?}");
-    assert!(pauses.windows(2).all(|it| it[1] > it[0]), "they grow: {pauses:?}");
+    assert!(pauses.windows(2).all(|it| it[1] > it[0]), "the pauses grow: {pauses:?}");
     assert!(!world.is_deleted("a"));
     let failed = world.logged("error cleaning up Job default/a, will retry");
     assert_eq!(failed.len(), tries.len(), "{failed:?}");
@@ -43,7 +43,9 @@ async fn repeated_conflicts_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(409, "Conflict", "somebody was faster")));
+    world.intercept(|line, _| {
+        (line == "delete a").then(|| Verdict::status(409, "Conflict", "the object has been modified"))
+    });
     world.until(10 * SEC + 4 * MS).await;
     assert_eq!(world.times("delete a").len(), 5, "a few times at once");
     world.until(70 * SEC).await;
@@ -70,7 +72,7 @@ async fn acceptance_ttl_018_a_job_with_a_finalizer_is_deleted_once_and_not_early
     let deleted = time(&left["metadata"]["deletionTimestamp"]);
     assert!(deleted >= time(&left["status"]["conditions"][0]["lastTransitionTime"]) + 10);
     let lingering = "mini_kcm_ttl_after_finished_lingering_jobs";
-    assert_eq!(manager.metric(lingering), 1.0, "dashboards see what hangs");
+    assert_eq!(manager.metric(lingering), 1.0, "the metric shows Jobs with finalizers");
 
     world.cluster.update("jobs", "default", "a", |it| it["metadata"]["finalizers"] = json!([]));
     world.until(3610 * SEC).await;

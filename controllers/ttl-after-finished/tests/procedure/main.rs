@@ -1,6 +1,6 @@
 //! The real controller, with informer, work queue, workers and client, against an in-memory API server in virtual time.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
 mod world;
 

@@ -36,7 +36,7 @@ async fn acceptance_ttl_021_a_job_without_a_finish_time_is_kept_and_reported() {
     let _manager = world.start().await;
     // Events expire after one hour.
     world.until(3000 * SEC).await;
-    assert_eq!(world.lines(), [""; 0], "to ask again would change nothing");
+    assert_eq!(world.lines(), [""; 0], "a read would change nothing");
     let words = "unable to find the time when the Job default/a finished";
     assert_eq!(world.logged(words).len(), 1);
     let events = world.cluster.list("events", "default");
@@ -50,7 +50,7 @@ async fn acceptance_ttl_021_a_job_without_a_finish_time_is_kept_and_reported() {
 
     world.finish("a", "Complete");
     world.until(3001 * SEC).await;
-    assert!(world.is_deleted("a"), "the next update is looked at");
+    assert!(world.is_deleted("a"), "the next update is synced");
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,7 @@ async fn acceptance_ttl_024_only_the_delay_of_a_successful_delete_is_observed() 
     });
     world.until(12 * SEC).await;
     assert_eq!(world.times("delete a").len(), 2);
-    assert_eq!(manager.observed().0, 0.0, "one failed, one is under way");
+    assert_eq!(manager.observed().0, 0.0, "one failed, one is in flight");
     world.until(20 * SEC).await;
     let (count, sum) = manager.observed();
     assert!(count == 1.0 && (3.0..3.1).contains(&sum), "{count} {sum}");

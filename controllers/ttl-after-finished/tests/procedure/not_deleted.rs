@@ -6,7 +6,7 @@ use crate::world::{MS, SEC, World, complete, condition, job, pass};
 
 /// Runs with one such Job from the start, and another that is created and updated later. The controller sends no
 /// request for either and queues neither.
-async fn is_left_alone(name: &str, made: impl Fn(&str) -> Value) {
+async fn assert_ignored(name: &str, made: impl Fn(&str) -> Value) {
     let world = World::new();
     world.cluster.create(made("old"));
     let manager = world.start().await;
@@ -21,27 +21,27 @@ async fn is_left_alone(name: &str, made: impl Fn(&str) -> Value) {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ttl_004_an_unfinished_job_is_not_queued() {
-    is_left_alone("unfinished", |name| job(name, Some(0), &[])).await;
-    is_left_alone("suspended", |name| job(name, Some(0), &[condition("Suspended", "True", 0)])).await;
+    assert_ignored("unfinished", |name| job(name, Some(0), &[])).await;
+    assert_ignored("suspended", |name| job(name, Some(0), &[condition("Suspended", "True", 0)])).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ttl_005_a_finished_job_without_a_ttl_is_not_queued() {
-    is_left_alone("no time to live", |name| job(name, None, &[complete(0)])).await;
+    assert_ignored("no time to live", |name| job(name, None, &[complete(0)])).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ttl_006_a_job_with_only_an_interim_condition_is_not_finished() {
     let criteria = condition("SuccessCriteriaMet", "True", 0);
-    is_left_alone("success is announced", |name| job(name, Some(0), std::slice::from_ref(&criteria))).await;
+    assert_ignored("an interim success condition", |name| job(name, Some(0), std::slice::from_ref(&criteria))).await;
     let target = condition("FailureTarget", "True", 0);
-    is_left_alone("failure is announced", |name| job(name, Some(0), std::slice::from_ref(&target))).await;
+    assert_ignored("an interim failure condition", |name| job(name, Some(0), std::slice::from_ref(&target))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ttl_007_a_condition_that_is_not_true_is_ignored() {
     let conditions = [condition("Complete", "False", 0), condition("Failed", "Unknown", 0)];
-    is_left_alone("Complete is False", |name| job(name, Some(0), &conditions)).await;
+    assert_ignored("Complete is False", |name| job(name, Some(0), &conditions)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,7 @@ async fn acceptance_ttl_008_a_deleting_job_is_ignored() {
         job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
         job
     };
-    is_left_alone("terminating", terminating).await;
+    assert_ignored("terminating", terminating).await;
 
     // Another client deletes the Job while its timer runs.
     let world = World::new();

@@ -13,7 +13,7 @@ async fn acceptance_ttl_009_a_raised_ttl_that_the_cache_does_not_show_is_respect
     world.cluster.freeze_watches("jobs");
     world.set_ttl("a", Some(30));
     world.until(30 * SEC - MS).await;
-    assert_eq!(world.lines(), ["get a"], "the old timer found the new time");
+    assert_eq!(world.lines(), ["get a"], "the old timer found the new TTL");
     assert_eq!(world.times("get a")[0].as_secs(), 10);
     world.until(31 * SEC).await;
     assert_eq!(world.lines(), ["get a", "get a", "delete a"]);
@@ -35,7 +35,7 @@ async fn acceptance_ttl_010_the_timer_of_a_removed_ttl_does_nothing() {
     let queued = manager.queued();
     world.until(3600 * SEC).await;
     assert_eq!(world.lines().len(), 1);
-    assert!(manager.queued() - queued <= 358.0, "nothing is added again but the look at the clock");
+    assert!(manager.queued() - queued <= 358.0, "only clock checks are queued");
     assert!(!world.is_deleted("seen") && !world.is_deleted("behind"));
 }
 
@@ -66,7 +66,7 @@ async fn acceptance_ttl_014_a_job_replaced_between_read_and_delete_is_not_delete
         None
     });
     world.until(3600 * SEC).await;
-    assert_eq!(world.lines(), ["get a", "delete a", "get a"], "refused, and looked at again at once");
+    assert_eq!(world.lines(), ["get a", "delete a", "get a"], "refused, and read again at once");
     assert_eq!(world.calls()[1].status, 409);
     assert!(!world.is_deleted("a"));
     assert_eq!(manager.observed().0, 0.0);
@@ -120,7 +120,7 @@ async fn acceptance_ttl_017_a_job_that_is_gone_at_its_delete_is_no_error() {
     assert_eq!(world.lines(), ["get a", "delete a"]);
     assert_eq!(world.calls()[1].status, 404);
     assert_eq!(world.logged("Sync failed"), [""; 0]);
-    assert_eq!(manager.observed().0, 0.0, "we did not delete it");
+    assert_eq!(manager.observed().0, 0.0, "this controller did not delete it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,6 +149,6 @@ async fn an_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
     world.until(20 * SEC).await;
     let deletes = world.times("delete a");
     assert_eq!(deletes.len(), 1, "{deletes:?}");
-    assert!(world.times("get a").len() > 1, "resyncs made it look again");
+    assert!(world.times("get a").len() > 1, "resyncs led to further reads");
     assert_eq!(manager.observed().0, 1.0);
 }

@@ -19,7 +19,7 @@ async fn acceptance_ttl_001_with_a_ttl_of_zero_a_complete_job_is_deleted_at_once
     let exactly = json!({ "uid": created["metadata"]["uid"], "resourceVersion": version });
     assert_eq!(options["preconditions"], exactly);
     let left = world.get("a").unwrap();
-    assert_eq!(left["metadata"]["finalizers"], json!(["foregroundDeletion"]), "the garbage collector comes next");
+    assert_eq!(left["metadata"]["finalizers"], json!(["foregroundDeletion"]), "the garbage collector does the rest");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,10 +98,7 @@ async fn acceptance_ttl_022_a_restart_deletes_expired_jobs_and_keeps_the_ttl_of_
     assert_eq!(world.lines(), [""; 0]);
     let _manager = world.start().await;
     world.until(70 * SEC).await;
-    assert!(
-        (0..50).all(|number| world.is_deleted(&format!("early-{number}"))),
-        "within what the client's budget allows"
-    );
+    assert!((0..50).all(|number| world.is_deleted(&format!("early-{number}"))), "within the rate limit of the client");
     world.until(100 * SEC - MS).await;
     assert!(!world.is_deleted("late"));
     world.until(101 * SEC).await;
@@ -134,10 +131,10 @@ async fn acceptance_ttl_025_a_resync_sends_no_request_before_the_ttl_is_over() {
     world.cluster.create(job("a", Some(100), &[complete(0)]));
     let manager = world.start_with(10 * SEC).await;
     world.until(100 * SEC - MS).await;
-    assert!(manager.queued() >= 9.0, "it was delivered again and again: {}", manager.queued());
+    assert!(manager.queued() >= 9.0, "each resync delivered it: {}", manager.queued());
     assert_eq!(world.lines(), [""; 0]);
     world.until(200 * SEC).await;
-    assert_eq!(world.lines(), ["get a", "delete a"], "nor after it");
+    assert_eq!(world.lines(), ["get a", "delete a"], "no request after the deletion");
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,7 +78,7 @@ mod tests {
         let before = r#"{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"a":"b"},"creationTimestamp":null},"spec":{}}}}"#;
         assert!(is_same_data(before, &now) && is_same_data(&now, before));
         assert!(!is_same_data(&now, &data(r#"{"metadata":{"labels":{"a":"c"}},"spec":{}}"#)));
-        assert!(!is_same_data("", &now) && is_same_data("", ""), "no data is equal only to no data");
+        assert!(!is_same_data("", &now) && is_same_data("", ""), "missing data is equal only to missing data");
     }
 
     #[test]

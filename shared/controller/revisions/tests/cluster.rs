@@ -1,6 +1,6 @@
 //! Revisions against the in-memory API server.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -155,7 +155,7 @@ async fn acceptance_common_028_a_conflict_of_a_renumbering_is_repeated() {
     world.control.set_number(&revision, 5).await.unwrap();
     assert_eq!(world.revision("a")["revision"], 5);
     world.cluster.intercept(|_: &Call| Verdict::status(409, "Conflict", "the object has been modified"));
-    assert!(world.control.set_number(&revision, 6).await.is_err(), "not without end");
+    assert!(world.control.set_number(&revision, 6).await.is_err(), "the number of attempts is limited");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{Builder, Profile};
 
-/// What a controller tells the manager about itself. The list of `--controllers`, flags, rights and documents follow from
+/// What the manager needs to know of a controller. The list of `--controllers`, flags, rights and documents follow from
 /// it.
 #[derive(Debug, Clone, Copy)]
 pub struct Registration {

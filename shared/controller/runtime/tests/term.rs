@@ -1,6 +1,6 @@
 //! A declared controller before, in and after a term, with an in-memory API server.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -104,7 +104,7 @@ async fn no_change_is_handled_before_the_term_and_then_the_initial_list_first() 
     pass(60).await;
     assert!(world.recorded.changes.lock().is_empty(), "a standby's queue stays empty");
     let present = world.cluster.list("namespaces", "").len();
-    assert_eq!(*world.recorded.standby_changes.lock(), present, "but it knows what it must know when it leads");
+    assert_eq!(*world.recorded.standby_changes.lock(), present, "the standby handler gets all objects");
     let term = world.begin(Duration::ZERO);
     pass(1).await;
     create(&term.cluster, "new");
@@ -157,7 +157,7 @@ async fn a_handler_without_its_own_resync_period_uses_that_of_the_manager() {
         pass(75 * 60 + 5).await;
         assert_eq!(term.recorded.changes.lock().len(), present * (1 + want), "{manager:?} {own:?}");
         let changes = term.recorded.changes.lock();
-        assert!(changes.iter().all(|(_, lane)| *lane == Lane::Slow), "resyncs do not hurry");
+        assert!(changes.iter().all(|(_, lane)| *lane == Lane::Slow), "resyncs are in the slow lane");
     }
 }
 
@@ -172,8 +172,8 @@ fn recording_controller() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) 
         let entries = entries.clone();
         move || entries.lock().push(text)
     };
-    let (begins, ends) = (tell("looks"), tell("looks no more"));
-    builder.background("looker", move |end| async move {
+    let (begins, ends) = (tell("background begins"), tell("background ends"));
+    builder.background("background", move |end| async move {
         begins();
         end.cancelled().await;
         ends();
@@ -198,17 +198,21 @@ async fn background_tasks_of_a_standby_continue_in_the_term_and_end_after_the_wo
     controller.begin();
     controller.begin();
     pass(60).await;
-    assert_eq!(*entries.lock(), ["looks"], "once");
+    assert_eq!(*entries.lock(), ["background begins"], "once");
     let stop = CancellationToken::new();
     let task =
         scope.spawner().spawn("controller", controller.run(stop.clone(), tokio::time::sleep(Duration::from_secs(9))));
     pass(29).await;
-    assert_eq!(*entries.lock(), ["looks", "term"]);
+    assert_eq!(*entries.lock(), ["background begins", "term"]);
     pass(2).await;
-    assert_eq!(*entries.lock(), ["looks", "term", "works"], "what is waited for counts from the beginning of the term");
+    assert_eq!(
+        *entries.lock(),
+        ["background begins", "term", "works"],
+        "the wait counts from the beginning of the term"
+    );
     stop.cancel();
     task.ended().await;
-    assert_eq!(*entries.lock(), ["looks", "term", "works", "looks no more"]);
+    assert_eq!(*entries.lock(), ["background begins", "term", "works", "background ends"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,11 +224,11 @@ async fn a_term_starts_background_tasks_and_a_dropped_standby_ends_them() {
     assert_eq!(entries.lock().len(), 2);
     stop.cancel();
     task.ended().await;
-    assert_eq!(entries.lock().last(), Some(&"looks no more"));
+    assert_eq!(entries.lock().last(), Some(&"background ends"));
     let (mut controller, entries, _scope) = recording_controller();
     controller.begin();
     pass(1).await;
     drop(controller);
     pass(1).await;
-    assert_eq!(*entries.lock(), ["looks", "looks no more"]);
+    assert_eq!(*entries.lock(), ["background begins", "background ends"]);
 }

@@ -118,7 +118,7 @@ mod tests {
             (small, clock.now() - began)
         });
         assert_eq!((large, small), ((0..10_000).collect(), vec![7]));
-        assert!(took < Duration::from_secs(2), "it had a place at once: {took:?}");
+        assert!(took < Duration::from_secs(2), "it got a permit at once: {took:?}");
         assert_eq!(most.load(Ordering::SeqCst), MAX_CALLS_PER_OWNER + 1);
     }
 

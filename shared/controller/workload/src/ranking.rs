@@ -80,7 +80,7 @@ mod tests {
         let base = pod(|_| {});
         for (name, change) in first {
             assert_eq!(deletion_order(&pod(change), &base), Ordering::Less, "{name}");
-            assert_eq!(deletion_order(&base, &pod(change)), Ordering::Greater, "{name}, the other way round");
+            assert_eq!(deletion_order(&base, &pod(change)), Ordering::Greater, "{name}, in reverse order");
         }
         assert_eq!(deletion_order(&base, &base), Ordering::Equal);
     }

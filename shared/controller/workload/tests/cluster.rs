@@ -1,6 +1,6 @@
 //! Writes and claims against the in-memory API server.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -290,7 +290,7 @@ async fn acceptance_common_023_a_missing_pod_is_not_adopted_and_an_error_names_o
     world.intercept("patch", absent("a"));
     assert_eq!(world.claim(vec![pods[0].clone()]).await.unwrap(), [""; 0]);
     let err = world.claim(pods.clone()).await.unwrap_err();
-    assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "it is not b that is not there");
+    assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "the missing pod is not b");
     world.cluster.clear_requests();
     world.intercept("patch", Verdict::status(422, "Invalid", "no"));
     let err = world.claim(pods).await.unwrap_err();
@@ -322,7 +322,7 @@ async fn creations_and_deletions_send_the_events_of_upstream() {
     world.control.delete(&world.owner, &pod).await.unwrap();
     world.intercept("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    world.intercept("delete", Verdict::status(500, "InternalError", "etcd is away"));
+    world.intercept("delete", Verdict::status(500, "InternalError", "etcd is unavailable"));
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
     assert!(!is_gone(&err, &pod.meta.name), "{err}");
     let name = &*written.name;
@@ -332,7 +332,7 @@ async fn creations_and_deletions_send_the_events_of_upstream() {
         format!("Normal SuccessfulCreate: Created pod: {name}"),
         format!("Normal SuccessfulDelete: Deleted pod: {name}"),
         "Warning FailedCreate: Error creating: pods \"job-\" is forbidden: exceeded quota".to_owned(),
-        "Warning FailedDelete: Error deleting: etcd is away".to_owned(),
+        "Warning FailedDelete: Error deleting: etcd is unavailable".to_owned(),
     ];
     assert_eq!(events, want);
     let about = &world.cluster.list("events", "n")[0]["involvedObject"];

@@ -1,5 +1,5 @@
 //! Time and memory for each pod: `cargo bench -p api`.
-#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
+#![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::{hint::black_box, sync::Arc, time::Instant};

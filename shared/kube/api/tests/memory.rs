@@ -29,9 +29,9 @@ fn a_cached_pod_costs_at_most_1000_bytes() {
         pods.push(decode(frame));
     }
     let (each, wire) = ((resident() - before) / PODS, wire / PODS);
-    assert!((8_000..11_000).contains(&wire), "{wire} bytes of JSON are not like a server's");
+    assert!((8_000..11_000).contains(&wire), "{wire} bytes of JSON are too few or too many for a server");
     assert!(each <= 1_000, "{each} bytes");
-    assert!(each > 100, "{each} bytes: nothing was measured");
+    assert!(each > 100, "{each} bytes: the measurement failed");
 
     let (first, next_of_owner) = (&pods[0], &pods[400]);
     assert!(Arc::ptr_eq(&first.meta.owners, &next_of_owner.meta.owners));

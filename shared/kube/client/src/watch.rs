@@ -299,13 +299,13 @@ mod tests {
                 sender.unbounded_send(Ok(Frame::data(chunk))).unwrap();
             }
             assert_eq!(lines.next_batch(1).await.unwrap().unwrap(), ["one"]);
-            let second = lines.next_batch(9).now_or_never().expect("a line that is too long is not waited for");
+            let second = lines.next_batch(9).now_or_never().expect("the error does not wait for the end of the line");
             match second.unwrap() {
                 Ok(line) => assert!(!breaks && line[0].len() == MAX_LINE),
                 Err(err) => assert!(breaks && err == LinesError::TooLong, "{err}"),
             }
             if breaks {
-                assert!(lines.next_batch(9).now_or_never().expect("it has ended").is_none());
+                assert!(lines.next_batch(9).now_or_never().expect("the stream has ended").is_none());
             }
         }
     }

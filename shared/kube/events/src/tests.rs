@@ -257,11 +257,11 @@ async fn expired_event_is_created_again() {
     }
     assert_eq!(rig.request_lines(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "POST 2 \"m\""]);
     let requests = rig.requests.lock();
-    assert_eq!(requests[2].body["metadata"], requests[0].body["metadata"], "the same name, and no version");
+    assert_eq!(requests[2].body["metadata"], requests[0].body["metadata"], "the same name, without a resourceVersion");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_041_events_about_nodes_land_in_default() {
+async fn acceptance_machinery_041_events_about_nodes_are_in_default() {
     let rig = rig([], ScriptedResponse::Stored);
     rig.event(&ObjectReference { namespace: None, ..pod("n1") }, "NotReady", "m");
     sleep(Duration::from_secs(1)).await;

@@ -133,12 +133,12 @@ mod tests {
         let cases: [(&str, Config, &[&str]); 7] = [
             ("the defaults", config(), &[]),
             (
-                "no room for a second try",
+                "no time for a second attempt",
                 Config { retry_period: secs(10), ..config() },
                 &["leader-elect-renew-deadline (10s)", "leader-elect-retry-period (10s)", "12s"],
             ),
             (
-                "room for just the longest wait is not enough",
+                "time for exactly the longest wait is not enough",
                 Config { renew_deadline: secs(12), retry_period: secs(10), ..config() },
                 &["leader-elect-renew-deadline (12s)"],
             ),
@@ -148,7 +148,7 @@ mod tests {
                 &["leader-elect-lease-duration (10s)", "leader-elect-renew-deadline (10s)"],
             ),
             ("no retry period", Config { retry_period: secs(0), ..config() }, &["leader-elect-retry-period must be"]),
-            ("nobody", Config { identity: String::new(), ..config() }, &["identity"]),
+            ("no identity", Config { identity: String::new(), ..config() }, &["identity"]),
             (
                 "everything at once",
                 Config { lease_duration: secs(0), name: String::new(), ..config() },

@@ -61,7 +61,7 @@ fn acceptance_cronjob_029_finished_jobs_are_removed_from_active() {
     let found = compared(&with_active(&["c-1", "c-2", "c-3", "c-4"]), &jobs, &[]);
     assert_eq!(found.gone, ["c-1", "c-2"]);
     assert_eq!(found.ended, ["c-1 Complete", "c-2 Failed"]);
-    assert_eq!(found.last_successful, Some(70), "of all that completed, active or not");
+    assert_eq!(found.last_successful, Some(70), "of all completed Jobs, active or not");
     assert!(found.started.is_empty() && found.unexpected.is_empty() && found.unknown.is_empty());
 }
 
@@ -80,7 +80,7 @@ fn acceptance_cronjob_033_a_job_made_by_hand_is_unexpected_and_one_with_our_name
     let jobs = Jobs::from(jobs);
     let found = compared(&with_active(&[]), &jobs, &[]);
     assert_eq!(found.unexpected, ["by-hand", "c-1795359600", "c-79", "going"]);
-    assert_eq!(found.started, ["c-77"], "a manager ended before it told the status");
+    assert_eq!(found.started, ["c-77"], "a manager ended before it wrote the status");
     assert!(found.gone.is_empty() && found.ended.is_empty());
     assert_eq!(found.last_successful, Some(9));
 }
@@ -96,7 +96,7 @@ fn active_jobs_missing_from_the_cache_are_read_unless_they_cannot_be_ours() {
     ]);
     let jobs = Jobs::from([job("c-1"), job("c-5")]);
     let found = compared(&cron_job(json!({ "status": { "active": odd } })), &jobs, &[]);
-    assert_eq!(found.unknown, ["c-1"], "of this name there is one, with another uid");
+    assert_eq!(found.unknown, ["c-1"], "only a Job of this name with another uid exists");
     assert_eq!(found.gone, ["", "u-2", "u-3"]);
     assert_eq!(found.started, ["c-1"]);
 }

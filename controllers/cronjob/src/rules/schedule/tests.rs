@@ -59,7 +59,7 @@ fn acceptance_cronjob_002_what_the_server_stores_is_accepted() {
 }
 
 #[test]
-fn acceptance_cronjob_003_what_the_server_refuses_is_refused_in_its_words() {
+fn acceptance_cronjob_003_what_the_server_refuses_is_refused_with_its_message() {
     for (text, want) in [
         ("0 0 * * 7", "end of range (7) above maximum (6): 7"),
         ("0 0 * * fri-sun", "beginning of range (5) beyond end of range (0): fri-sun"),
@@ -108,7 +108,7 @@ fn acceptance_cronjob_004_fields_are_five_and_words_are_exact() {
     for text in ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly", "@every 0"] {
         assert!(schedule(text).is_ok(), "{text}");
     }
-    assert!(schedule("TZ=UTC   @daily  ").is_ok(), "behind a zone white space is cut");
+    assert!(schedule("TZ=UTC   @daily  ").is_ok(), "white space after a zone is removed");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn acceptance_cronjob_005_a_zone_without_fields_is_an_error() {
     assert_eq!(unknown, "provided bad location Europe/Bern: unknown time zone Europe/Bern");
     let left = schedule("TZ=../x * * * * *").unwrap_err().to_string();
     assert_eq!(left, "provided bad location ../x: time: invalid location name");
-    assert_eq!(next("0 9 * * *", "", "2026-01-15T00:00:00Z"), "2026-01-15T09:00:00Z", "no name is UTC");
-    assert!(schedule("tz=UTC * * * * *").is_err(), "upper case alone is a zone");
+    assert_eq!(next("0 9 * * *", "", "2026-01-15T00:00:00Z"), "2026-01-15T09:00:00Z", "an empty name is UTC");
+    assert!(schedule("tz=UTC * * * * *").is_err(), "only upper case names a zone");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn times_are_counted_up_to_a_bound() {
     let count = |text: &str, after: i64| schedule(text).unwrap().count(from, after, now, 101);
     assert_eq!([count("* * * * *", from), count("* * * * *", from + 60), count("@hourly", from)], [101, 100, 1]);
     assert_eq!([count("@every 1s", from), count("@every 40m", from), count("@every 40m", now - 2400)], [101, 2, 1]);
-    assert_eq!(count("@every 40m", from - 86_400), 2, "what is before the first one counts for nothing");
+    assert_eq!(count("@every 40m", from - 86_400), 2, "times before the first one do not count");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn an_empty_graph_is_drawn_as_upstream_draws_it() {
     let mut world = World::new();
     assert_eq!(drawn(&world, &[]), "strict digraph full {\n}\n");
     world.pod(object("alone"));
-    assert_eq!(drawn(&world, &[]), "strict digraph full {\n}\n", "who has neither owners nor dependents is left out");
+    assert_eq!(drawn(&world, &[]), "strict digraph full {\n}\n", "an object without owners and dependents is left out");
     assert_eq!(drawn(&world, &["alone", "unknown"]), "strict digraph full {\n}\n");
 }
 

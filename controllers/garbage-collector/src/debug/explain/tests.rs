@@ -16,7 +16,7 @@ fn proved(owners: &[(&str, OwnerProof)]) -> Facts {
 
 #[test]
 fn an_unknown_uid_is_explained_as_unknown() {
-    let want = "Nothing is known of uid a: no monitor shows it, and nothing that is shown names it as its owner.\n";
+    let want = "Uid a is unknown: no monitor shows it, and no object that is shown names it as its owner.\n";
     assert_eq!(explained(&World::new(), "a", &leading()), want);
 }
 
@@ -44,10 +44,10 @@ Dependents: 6, of which 5 block its deletion in the foreground.
 - [v1/Pod, namespace: ns, name: p5, uid: p5], blocks
 - [v1/Pod, namespace: ns, name: p6, uid: p6], blocks
 - and 1 more
-Waiting: it is to be looked at.
+Waiting: it is queued.
 Waiting: 3 attempts in a row failed, the last one as the server is busy.
 Waiting: not all dependents may be known, as these types have not synced: widgets.example.com, gadgets.example.com.
-Next: it goes when no dependent blocks it any more.
+Next: it is deleted when no dependent blocks it any more.
 ";
     assert_eq!(explained(&world, "b", &facts), want);
 }
@@ -55,13 +55,13 @@ Next: it goes when no dependent blocks it any more.
 #[test]
 fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
     let mut world = World::new();
-    for name in ["lives", "gone"] {
+    for name in ["live", "gone"] {
         world.pod(object(name));
     }
     world.pod(object("waits").foreground());
     world.pod(object("ends").deleting(&["example.com/mine"]));
     world.set(object("unwatched"));
-    let owners = ["lives", "gone", "ends", "virtual"].map(to).into_iter().chain([blocking("waits")]);
+    let owners = ["live", "gone", "ends", "virtual"].map(to).into_iter().chain([blocking("waits")]);
     let unwatched = named("apps/v1", "ReplicaSet", "unwatched", "unwatched");
     world.pod(object("a").owned_by(owners.chain([unwatched])));
     world.pod_deleted("gone");
@@ -69,14 +69,14 @@ fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
     let world = world.settled();
     let seen = explained(&world, "a", &leading());
     for line in [
-        "Owner: v1/Pod lives, uid lives: observed, and not being deleted.\n",
-        "Owner: v1/Pod gone, uid gone: it is shown no more, which is to be proved live.\n",
+        "Owner: v1/Pod live, uid live: observed, and not being deleted.\n",
+        "Owner: v1/Pod gone, uid gone: it is no longer shown, and a live read must prove that it is gone.\n",
         "Owner: v1/Pod ends, uid ends: observed, being deleted.\n",
-        "Owner: v1/Pod virtual, uid virtual: not observed so far, and looked for live.\n",
-        "Owner: v1/Pod waits, uid waits, which this blocks in the foreground: observed, waiting for its dependents to go \
-         first.\n",
-        "Owner: apps/v1/ReplicaSet unwatched, uid unwatched: its type is watched no more, and it is looked for live.\n",
-        "Next: it stays, as an owner lives; references to those that are gone are taken off.\n",
+        "Owner: v1/Pod virtual, uid virtual: not observed yet, and looked up live.\n",
+        "Owner: v1/Pod waits, uid waits, which this blocks in the foreground: observed, waiting for its dependents to \
+         be deleted first.\n",
+        "Owner: apps/v1/ReplicaSet unwatched, uid unwatched: its type is no longer watched; it is looked up live.\n",
+        "Next: it stays, as an owner exists; references to owners that are gone are removed.\n",
     ] {
         assert!(seen.contains(line), "{line}{seen}");
     }
@@ -88,8 +88,8 @@ fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
     let proved = explained(&world, "a", &facts);
     for line in [
         "uid gone: proved gone.\n",
-        "uid ends: proved gone, and its dependents were to stay.\n",
-        "uid virtual: it cannot be asked for, as the server does not serve v9/Pod.\n",
+        "uid ends: proved gone, and its dependents stay.\n",
+        "uid virtual: it cannot be looked up: the server does not serve v9/Pod.\n",
     ] {
         assert!(proved.contains(line), "{line}{proved}");
     }
@@ -98,9 +98,9 @@ fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
 #[test]
 fn every_state_has_a_next_step() {
     let mut world = World::new();
-    world.pod(object("lives"));
+    world.pod(object("live"));
     world.pod(object("waits").foreground());
-    world.pod(object("owned").owned_by([to("lives")]));
+    world.pod(object("owned").owned_by([to("live")]));
     world.pod(object("two").owned_by([to("x"), to("waits")]));
     world.pod(object("orphans").orphaning());
     world.pod(object("ends").deleting(&["example.com/mine"]));
@@ -110,22 +110,26 @@ fn every_state_has_a_next_step() {
     let world = world.settled();
     let held = Facts { held: Some("60 deletes in the last minute".into()), ..proved(&[("x", OwnerProof::Gone)]) };
     let cases = [
-        ("lives", leading(), "nothing: it has no owner, so it stays"),
-        ("owned", leading(), "nothing: its owners live, so it stays"),
+        ("live", leading(), "nothing: it has no owner, so it stays"),
+        ("owned", leading(), "nothing: its owners exist, so it stays"),
         ("two", leading(), "it stays until each owner is proved gone"),
-        ("two", proved(&[("x", OwnerProof::Gone)]), "it is deleted, as no owner of it stays"),
-        ("two", held, "it is deleted as soon as the breaker lets it"),
-        ("two", proved(&[("x", OwnerProof::Orphaned)]), "it is deleted, as no owner of it stays"),
+        ("two", proved(&[("x", OwnerProof::Gone)]), "it is deleted, as none of its owners stays"),
+        ("two", held, "it is deleted when the delete limit allows it"),
+        ("two", proved(&[("x", OwnerProof::Orphaned)]), "it is deleted, as none of its owners stays"),
         (
             "two",
             proved(&[("x", OwnerProof::Orphaned), ("waits", OwnerProof::Orphaned)]),
-            "it stays, as it was orphaned; references to those that are gone are taken off",
+            "it stays, as it was orphaned; references to owners that are gone are removed",
         ),
-        ("waits", leading(), "the finalizer foregroundDeletion is taken off"),
-        ("orphans", leading(), "its dependents lose their references to it, then it goes"),
-        ("ends", leading(), "nothing here: it goes when its finalizers are taken off by whoever set them"),
-        ("went", leading(), "what depends on it is deleted, unless another owner of it lives"),
-        ("x", leading(), "a live read tells whether it is there; what depends on it stays until that proves it gone"),
+        ("waits", leading(), "the finalizer foregroundDeletion is removed"),
+        ("orphans", leading(), "its dependents lose their references to it, then it is deleted"),
+        (
+            "ends",
+            leading(),
+            "nothing: it is deleted when its remaining finalizers are removed by their own controllers",
+        ),
+        ("went", leading(), "its dependents are deleted, except those with another owner that exists"),
+        ("x", leading(), "a live read checks if it exists; its dependents stay until a read proves it gone"),
     ];
     for (uid, facts, next) in cases {
         let text = explained(&world, uid, &facts);
@@ -143,7 +147,7 @@ fn an_unwatched_blocking_dependent_is_named() {
     let text = explained(&world, "a", &leading());
     let want = "\
 Dependents: 2, of which 1 block its deletion in the foreground.
-- [apps/v1/ReplicaSet, namespace: ns, name: set, uid: set], blocks, though its type is watched no more
+- [apps/v1/ReplicaSet, namespace: ns, name: set, uid: set], blocks, though its type is no longer watched
 - [v1/Pod, namespace: ns, name: before, uid: before]
 ";
     assert!(text.contains(want), "{text}");
@@ -155,8 +159,8 @@ fn reasons_to_wait_are_listed() {
     world.pod(object("a"));
     let facts = Facts { held: Some("60 deletes in the last minute".into()), failures: 2, ..Facts::default() };
     let text = explained(&world, "a", &facts);
-    let settled = "Waiting: 2 attempts in a row settled nothing: no watch shows it yet, or it changes all the time.\n";
+    let settled = "Waiting: 2 attempts in a row had no result: no watch shows it yet, or it changes constantly.\n";
     assert!(text.contains(settled), "{text}");
-    assert!(text.contains("Waiting: this manager does not lead, so it writes nothing.\n"), "{text}");
-    assert!(text.contains("Waiting: the breaker holds it back: 60 deletes in the last minute.\n"), "{text}");
+    assert!(text.contains("Waiting: this manager is a standby, so it writes nothing.\n"), "{text}");
+    assert!(text.contains("Waiting: the delete limit delays it: 60 deletes in the last minute.\n"), "{text}");
 }

@@ -38,15 +38,15 @@ fn a_slot_is_free_a_minute_after_the_response() {
     let (mut limiter, now) = (DeleteLimiter::new(2), Clock::system().now());
     assert_eq!(take(&mut limiter, 1, now), Ok(()));
     assert_eq!(take(&mut limiter, 2, now), Ok(()));
-    assert_eq!(take(&mut limiter, 3, now), Err(60 * SEC), "both are on their way");
+    assert_eq!(take(&mut limiter, 3, now), Err(60 * SEC), "both have no response yet");
     limiter.record_response(now + SEC);
-    assert_eq!(take(&mut limiter, 3, now + 2 * SEC), Err(59 * SEC), "one was answered a second ago");
+    assert_eq!(take(&mut limiter, 3, now + 2 * SEC), Err(59 * SEC), "one had its response a second ago");
     assert_eq!(take(&mut limiter, 3, now + 61 * SEC - Duration::from_nanos(1)), Err(Duration::from_millis(1)));
     assert_eq!(take(&mut limiter, 3, now + 61 * SEC), Ok(()));
     assert_eq!(
         take(&mut limiter, 4, now + 120 * SEC),
         Err(60 * SEC),
-        "two are on their way, the second for two minutes"
+        "two have no response yet, the second for two minutes"
     );
 }
 
@@ -70,12 +70,12 @@ fn held_items_get_slots_in_their_order() {
     assert_eq!(waits, [40 * SEC, 50 * SEC, 100 * SEC, 110 * SEC, 160 * SEC]);
     assert_eq!(limiter.held_count(), 5);
     let at = now + 60 * SEC;
-    assert!(take(&mut limiter, 8, at).is_err(), "a newcomer stands behind those that wait");
+    assert!(take(&mut limiter, 8, at).is_err(), "a new item comes after the waiting ones");
     assert_eq!(take(&mut limiter, 3, at), Ok(()));
     limiter.record_response(at);
     assert!(limiter.is_held(&item(4)) && !limiter.is_held(&item(3)));
     limiter.remove(&item(4));
-    assert_eq!(limiter.held_count(), 4, "5, 6, 7 and the newcomer");
+    assert_eq!(limiter.held_count(), 4, "5, 6, 7 and the new one");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn an_early_retry_keeps_its_position_and_the_whole_limit_is_used() {
         // All workers are busy for this long.
         assert!(now < began + 17 * MINUTE, "{} of {many} went", gone.len());
     }
-    assert_eq!(gone, (0..many).collect::<Vec<_>>(), "in their order");
+    assert_eq!(gone, (0..many).collect::<Vec<_>>(), "in the order of the queue");
     assert!(passes < 10 * many, "{passes}");
 }
 
@@ -159,10 +159,10 @@ fn a_suspended_item_blocks_no_other_and_keeps_its_position() {
     limiter.suspend(&item(3));
     limiter.suspend(&item(9));
     assert_eq!((limiter.held_count(), limiter.is_held(&item(2)), limiter.is_held(&item(9))), (3, true, false));
-    assert_eq!(take(&mut limiter, 5, now + SEC), Err(119 * SEC), "behind one, and not behind three");
+    assert_eq!(take(&mut limiter, 5, now + SEC), Err(119 * SEC), "after one item, not after three");
     assert_eq!(take(&mut limiter, 4, now + 60 * SEC), Ok(()));
     limiter.record_response(now + 60 * SEC);
-    assert_eq!(take(&mut limiter, 2, now + 61 * SEC), Err(59 * SEC), "before the one that came later");
+    assert_eq!(take(&mut limiter, 2, now + 61 * SEC), Err(59 * SEC), "before the item that came later");
     assert_eq!(take(&mut limiter, 5, now + 61 * SEC), Err(119 * SEC));
     limiter.remove(&item(3));
     assert_eq!(limiter.held_count(), 2);

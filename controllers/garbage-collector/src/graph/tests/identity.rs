@@ -30,7 +30,7 @@ fn acceptance_gc_026_a_dependent_in_another_namespace_is_due_and_reported() {
     for order in orders(&all) {
         let (world, due) = after_reports(&order);
         assert!(due.contains("bad is not where o is") && due.contains("delete bad"), "{due:?}");
-        assert!(due.iter().all(|it| !it.contains("look for")), "it is observed by now");
+        assert!(due.iter().all(|it| !it.contains("look for")), "it is observed");
         assert_eq!(world.dependents("o"), ["bad", "good"]);
     }
     // A live read of the name in the child's own namespace proves nothing about the owner.
@@ -79,7 +79,7 @@ fn acceptance_gc_028_a_dependent_of_a_late_cluster_scoped_owner_is_not_reported(
     let mut world = World::new();
     let owner = named("v1", "Node", "n", "n");
     world.pod(object("a").owned_by([owner.clone()]));
-    assert_eq!(world.due(), ["look for v1/Node ns/n n"], "whether it is cluster-scoped its type tells");
+    assert_eq!(world.due(), ["look for v1/Node ns/n n"], "its type is not known to be cluster-scoped yet");
     world.node(object("n").cluster_scoped());
     assert_eq!((world.due(), world.graph.node(&lookup_coordinates(&owner, "ns"))), (vec![], None));
 }
@@ -91,8 +91,16 @@ fn acceptance_gc_030_031_a_dependent_by_another_version_is_linked_once_the_owner
     world.pod(object("a").owned_by([beta.clone()]));
     assert_eq!(world.due(), ["look for apps/v1beta1/ReplicaSet ns/o o"]);
     world.set(object("o"));
-    assert_eq!(world.due(), ["delete a"], "a live read by its own version will find the owner, or nothing can be said");
-    assert_eq!(world.graph.node(&lookup_coordinates(&beta, "ns")), None, "the virtual parent is polled no more");
+    assert_eq!(
+        world.due(),
+        ["delete a"],
+        "a live read by the dependent's own version finds the owner or proves nothing"
+    );
+    assert_eq!(
+        world.graph.node(&lookup_coordinates(&beta, "ns")),
+        None,
+        "the virtual parent is not looked up any more"
+    );
     world.graph.on_deleted(world.sets, &Uid::new("o"));
     assert_eq!(world.due(), ["delete a"]);
 }
@@ -119,7 +127,7 @@ fn acceptance_gc_032_an_absent_owner_named_by_two_versions_needs_a_proof_for_eac
         let later = "later apps/v1beta1/ReplicaSet ns/o o".to_owned();
         assert_eq!(due.contains(&later), served_first);
         world.pod_deleted("served");
-        assert!(world.graph.node(&other).is_some(), "the second stays");
+        assert!(world.graph.node(&other).is_some(), "the second claim stays");
     }
 }
 
@@ -169,19 +177,19 @@ fn claims_are_tried_in_order_and_cyclically_until_each_is_proved_absent() {
     assert_eq!(world.due(), ["delete x"]);
     world.absent(&claim(&claims[0], "ns"));
     let due: BTreeSet<String> = world.due().into_iter().collect();
-    assert_eq!(due, set_of(["delete x", "delete y", "delete z"]), "nothing more is to be looked for");
+    assert_eq!(due, set_of(["delete x", "delete y", "delete z"]), "all claims are proved absent");
     assert_eq!(world.graph.node(&lookup_coordinates(&claims[0], "ns")), None);
     // A dependent with another claim may be right.
     world.pod(object("late").owned_by([claims[3].clone()]));
     assert_eq!(world.due(), ["delete late"]);
     for proved in &claims[..3] {
         world.graph.on_live_owner(&claim(proved, "ns"));
-        assert_eq!(world.due(), [""; 0], "an answer that came late");
+        assert_eq!(world.due(), [""; 0], "a late response changes nothing");
     }
     world.graph.on_live_owner(&claim(&claims[3], "ns"));
     assert_eq!(world.due(), ["later v1/D ns/o o"]);
     world.absent(&claim(&claims[3], "ns"));
-    assert_eq!(world.due().len(), 4, "as the others are proved");
+    assert_eq!(world.due().len(), 4, "the other claims are proved absent");
 }
 
 #[test]
@@ -200,16 +208,16 @@ fn a_proof_is_kept_while_a_reference_makes_the_claim() {
         } else {
             world.absent(&here);
         }
-        assert!(proved(&world, &here), "told {told}");
+        assert!(proved(&world, &here), "by a watch: {told}");
         for other in [claim(&to("o"), "ns2"), claim(&named("v1", "Secret", "o", "o"), "ns"), beta.clone()] {
-            assert!(!proved(&world, &other), "told {told}: {other}");
+            assert!(!proved(&world, &other), "by a watch: {told}: {other}");
         }
         world.absent(&beta);
         world.pod_deleted("a");
-        assert!(proved(&world, &here) && proved(&world, &beta), "told {told}");
+        assert!(proved(&world, &here) && proved(&world, &beta), "by a watch: {told}");
         world.pod(object("b").version(2));
         world.absent(&beta);
-        assert!(!proved(&world, &here) && proved(&world, &beta), "told {told}");
+        assert!(!proved(&world, &here) && proved(&world, &beta), "by a watch: {told}");
         world.pod_deleted("c");
         assert!(!world.is_known("o"));
     }
@@ -288,7 +296,7 @@ fn acceptance_gc_033_a_wrong_claim_proved_absent_does_not_affect_right_claims() 
         assert!(world.graph.node(&observed("o")).is_some(), "{names:?}");
         assert_eq!(world.dependents("o"), ["bad", "good"], "{names:?}");
         world.pod_deleted("o");
-        assert!(world.due().contains(&"delete good".to_owned()), "{names:?}: it goes with its owner");
+        assert!(world.due().contains(&"delete good".to_owned()), "{names:?}: it is deleted with its owner");
         played += 1;
     }
     assert_eq!(played, 12);
@@ -372,11 +380,11 @@ fn a_reference_corrected_in_place_leaves_no_claim_behind() {
     world.due();
     world.pod(object("a").version(2).owned_by([to("o")]));
     assert_eq!(world.graph.node(&lookup_coordinates(&wrong, "ns")).unwrap().coordinates.kind, wrong.kind);
-    assert_eq!(world.due(), ["look for v1/Pod ns/o o"], "as one that was removed and one that was added");
+    assert_eq!(world.due(), ["look for v1/Pod ns/o o"], "as one removed and one added reference");
 
     world.pod(object("o"));
     world.pod(object("a").version(3).owned_by([wrong]));
-    assert_eq!(world.due(), ["delete a"], "spoilt in place");
+    assert_eq!(world.due(), ["delete a"], "the correct reference became wrong in place");
 }
 
 #[test]
@@ -418,11 +426,11 @@ fn an_owner_found_by_a_live_read_is_looked_up_at_those_coordinates() {
     world.set(object("of-n").owned_by([node.clone()]));
     world.pod(object("seen"));
     world.due();
-    for found in [claim(&node, ""), claim(&named("v1", "Pod", "other", "seen"), "ns"), claim(&to("nobody's"), "ns")] {
+    for found in [claim(&node, ""), claim(&named("v1", "Pod", "other", "seen"), "ns"), claim(&to("unnamed"), "ns")] {
         world.graph.on_live_owner(&found);
         assert_eq!(world.due(), [""; 0], "{found}");
     }
-    assert!(!world.is_known("nobody's"));
+    assert!(!world.is_known("unnamed"));
 }
 
 #[test]
@@ -432,8 +440,11 @@ fn a_set_from_a_stale_server_shows_no_restore_after_a_newer_set_was_cut_off() {
     world.pod(object("half").version(12));
     let is_shown_at =
         |name: &str, version: u64| world.graph.is_shown_at(world.pods, &Uid::new(name), &version.into(), &10.into());
-    assert!(is_shown_at("o", 5) && !is_shown_at("o", 4), "this one shows a restore");
-    assert!(is_shown_at("half", 12) && is_shown_at("half", 7), "it is newer than the last whole set");
+    assert!(is_shown_at("o", 5) && !is_shown_at("o", 4), "this version shows a restore");
+    assert!(is_shown_at("half", 12) && is_shown_at("half", 7), "the object is newer than the last complete set");
     assert!(!is_shown_at("unknown", 7));
-    assert!(world.graph.is_shown_at(world.nodes, &Uid::new("o"), &4.into(), &10.into()), "another monitor shows it");
+    assert!(
+        world.graph.is_shown_at(world.nodes, &Uid::new("o"), &4.into(), &10.into()),
+        "another monitor shows the object"
+    );
 }

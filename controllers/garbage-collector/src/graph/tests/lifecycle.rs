@@ -85,7 +85,7 @@ fn acceptance_gc_024_025_a_deletion_is_processed_for_every_event_type_and_order(
     // The owner: as an add that is already terminating; as an update that also changes other fields; known only by name
     // before.
     let histories: [(&str, &[Report]); 3] = [
-        ("added so", &[|world| world.pod(object("o").version(7).foreground())]),
+        ("added while terminating", &[|world| world.pod(object("o").version(7).foreground())]),
         (
             "merged",
             &[
@@ -94,7 +94,7 @@ fn acceptance_gc_024_025_a_deletion_is_processed_for_every_event_type_and_order(
             ],
         ),
         (
-            "told twice",
+            "the same deletion twice",
             &[
                 |world| world.pod(object("o").version(7).foreground()),
                 |world| world.pod(object("o").version(7).foreground()),
@@ -148,7 +148,7 @@ fn a_cycle_of_waiting_owners_is_detected() {
     world.due();
     world.pod(object("a").version(2).owned_by([blocking("c")]).foreground());
     assert_eq!(world.due(), ["delete a", "delete b"]);
-    // The last one of the cycle knows that one of its dependents waits; acceptance 21 needs that.
+    // The last one of the cycle has a waiting dependent; acceptance 21 needs that.
     assert!(world.graph.node(&observed("c")).unwrap().has_waiting_dependent);
     assert!(!world.graph.node(&observed("b")).unwrap().has_waiting_dependent);
     world.pod(object("a").version(3).owned_by([to("c")]).deleting(&[]));
@@ -190,7 +190,7 @@ fn a_second_deletion_observed_before_the_report_of_the_first_is_new() {
     world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(7));
     assert_eq!(world.due(), ["orphan o"]);
     world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(9));
-    assert_eq!(world.due(), [""; 0], "the version in which it was found off");
+    assert_eq!(world.due(), [""; 0], "its finalizers were already removed in that version");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn of_two_finalizer_removals_the_later_counts_in_any_order() {
             world.graph.on_finalizers_removed(&Uid::new("o"), &Version::from(at));
         }
         world.pod(object("o").version(6).foreground());
-        assert_eq!(world.due(), [""; 0], "{told:?}: that is over by the seventh");
+        assert_eq!(world.due(), [""; 0], "{told:?}: version seven no longer has the finalizers");
         world.pod(object("o").version(9).foreground());
         assert_eq!(world.due(), ["delete o"], "{told:?}");
     }
@@ -223,7 +223,7 @@ fn the_same_state_again_is_not_the_awaited_newer_one() {
         world.due();
         tell(&mut world);
         world.pod(child(2));
-        assert_eq!(world.due(), [""; 0], "by a relist that began before the write");
+        assert_eq!(world.due(), [""; 0], "from a relist that began before the write");
         world.pod(child(4));
         assert_eq!(world.due(), ["delete a"]);
     }
@@ -252,7 +252,7 @@ fn an_object_is_due_when_the_awaited_newer_state_is_observed() {
     world.pod(object("a").version(4));
     assert_eq!(world.due(), [""; 0], "once");
     world.graph.await_newer(&Uid::new("a"), &Version::from(3));
-    assert_eq!(world.due(), ["delete a"], "the watch was faster");
+    assert_eq!(world.due(), ["delete a"], "the watch showed it before the report");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_reference_removed_and_restored_without_an_event_is_checked_again() {
     assert_eq!(world.due(), ["delete a"], "the watch was faster");
     detach(&mut world, 5);
     world.pod(object("a").version(6).owned_by([to("p")]));
-    assert_eq!(world.due(), [""; 0], "as it was written");
+    assert_eq!(world.due(), [""; 0], "it is our own write");
     world.pod(object("a").version(7).owned_by([to("p")]));
     assert_eq!(world.due(), [""; 0]);
 }
@@ -301,11 +301,11 @@ fn an_unwatched_blocking_object_is_due_when_it_gets_a_dependent() {
     world.set(object("o"));
     world.pod(object("x").owned_by([blocking("o")]));
     world.graph.stop_monitor(world.pods);
-    assert_eq!((world.due(), world.is_known("x")), (vec![], true), "nobody needs to know");
+    assert_eq!((world.due(), world.is_known("x")), (vec![], true), "it has no dependents that need it");
     world.node(object("d").owned_by([to("x")]));
     assert_eq!(world.due(), ["look for v1/Pod ns/x x"]);
     world.node(object("e").owned_by([to("x")]));
-    assert_eq!(world.due(), [""; 0], "it is looked for already");
+    assert_eq!(world.due(), [""; 0], "the lookup is already due");
     assert!(world.absent(&claim(&to("x"), "ns")));
     assert_eq!(world.due(), ["delete d", "delete e"]);
 }
@@ -321,11 +321,11 @@ fn an_older_state_in_a_complete_set_counts_as_a_new_one() {
     world.graph.await_newer(&Uid::new("a"), &Version::from(50));
     let older = object("a").version(10).owned_by([to("o")]).foreground();
     world.pod(older.clone());
-    assert_eq!((world.due(), world.dependents("o")), (vec![], vec![]), "it came late");
+    assert_eq!((world.due(), world.dependents("o")), (vec![], vec![]), "it is older than the known state");
     world.graph.observe_any(world.pods, older.0);
     assert_eq!((world.due(), world.dependents("o")), (vec!["delete a".to_owned()], vec!["a".to_owned()]));
     world.pod(object("a").version(11).owned_by([to("o")]).foreground());
-    assert_eq!(world.due(), [""; 0], "that it was let go is of no account any more");
+    assert_eq!(world.due(), [""; 0], "the earlier removal does not count any more");
     world.pod(object("a").version(61).owned_by([to("o")]).foreground());
     assert_eq!(world.due(), [""; 0]);
 }

@@ -47,7 +47,7 @@ fn filled(owners: usize, each: usize) -> World {
 }
 
 #[test]
-fn an_object_costs_at_most_250_bytes_all_told() {
+fn an_object_costs_at_most_250_bytes_in_total() {
     for (owners, each) in [(1, MANY), (1_000, 100), (20_000, 5), (50_000, 1)] {
         let world = filled(owners, each);
         let (objects, bytes) = (owners * (each + 1), bytes(&world.graph));
@@ -96,7 +96,7 @@ fn one_of_a_hundred_thousand_dependents_takes_no_more_steps_than_one_of_ten() {
     let (few, many) = (steps_each(10), steps_each(MANY));
     for (few, many) in few.into_iter().zip(many) {
         // A bucket of a large table may have false matches; a scan would need thousands of lookups.
-        assert!(many <= few + 6, "{many} look-ups for one of many, {few} for one of few");
+        assert!(many <= few + 6, "{many} lookups for one of many, {few} for one of few");
     }
 }
 

@@ -77,16 +77,16 @@ async fn objects_of_a_partial_set_are_known_and_a_missing_object_is_no_proof() {
     let fed = fed();
     let mut set = PartialSet::default();
     fed.feed.collect(&mut set, object("owner", 3));
-    assert!(fed.is_known("owner"), "before the set is whole");
+    assert!(fed.is_known("owner"), "before the set is complete");
     fed.feed.collect(&mut set, owned("dependent", "owner"));
-    assert!(matches!(set, PartialSet::First), "nothing is held of a first set");
+    assert!(matches!(set, PartialSet::First), "a first set is not stored");
     fed.feed.replace(set);
     assert_eq!(fed.feed.object_count(), 2);
     fed.receive_set(&["dependent", "new"]);
     assert_eq!(["owner", "dependent", "new"].map(|it| fed.is_known(it)), [false, true, true]);
-    assert!(!fed.proved_gone("owner"), "a list proves nothing");
+    assert!(!fed.proved_gone("owner"), "absence from a list proves nothing");
     fed.receive_set(&[]);
-    assert_eq!(fed.feed.object_count(), 0, "an empty set too is one");
+    assert_eq!(fed.feed.object_count(), 0, "an empty set counts too");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn changes_of_type_definitions_are_notified_except_for_the_first_set() {
     fed.feed.apply(vec![(Event::Added, object("c", 7))]);
     assert!(told() && !told());
     fed.receive_set(&["a"]);
-    assert!(told(), "a later set may have changed anything");
+    assert!(told(), "a later set may contain changes");
     fed.feed.on_change(&MetaChange { old: None, new: Some(object("d", 1).as_ref()), cause: Cause::Watch });
     assert!(told());
 }
@@ -177,12 +177,12 @@ async fn a_complete_set_counts_with_any_versions_and_a_partial_one_does_not() {
     fed.feed.collect(&mut set, object("b", 8));
     fed.feed.collect(&mut set, object("c", 4));
     fed.feed.discard(&mut set, object("c", 5));
-    assert_eq!(["a", "b"].map(|it| fed.version(it)), [Some(9), Some(8)], "before the set is whole");
+    assert_eq!(["a", "b"].map(|it| fed.version(it)), [Some(9), Some(8)], "before the set is complete");
     fed.feed.replace(set);
     assert_eq!(["a", "b", "c"].map(|it| fed.version(it)), [Some(3), Some(8), None]);
     assert!(fed.world.graph.node(&Item::Observed(uid("a"))).is_some_and(|it| it.deleting));
     fed.feed.apply(vec![(Event::Modified, object("a", 4))]);
-    assert_eq!(fed.version("a"), Some(4), "what follows is newer than the set");
+    assert_eq!(fed.version("a"), Some(4), "later events are newer than the set");
 }
 
 #[tokio::test(start_paused = true)]

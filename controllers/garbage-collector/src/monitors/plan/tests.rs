@@ -74,10 +74,17 @@ fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are()
     check("no root answers", &broken(broken(nothing, "/api"), "/apis"), runs, &[], &[], true);
     let core = broken(answer(&["v1/pods"], &[]), "/apis");
     check("the root of groups does not answer", &core, &["a.io/v1/things?", "v1/pods"], &[], &[], true);
-    check("what the other root says counts", &core, &["a.io/v1/things", "v1/secrets"], &["v1/pods"], &[], true);
+    check(
+        "the group of the root that answers counts",
+        &core,
+        &["a.io/v1/things", "v1/secrets"],
+        &["v1/pods"],
+        &[],
+        true,
+    );
     let half = &["v1/pods"][..];
     let looks = [(0, broken(answer(half, &[]), "/apis")), (30, broken(answer(half, &[]), "/apis"))];
-    assert_eq!(run_passes(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "said twice");
+    assert_eq!(run_passes(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "two answers");
 }
 
 /// Which monitors stop, and which types are doubted at the end, after the answers at these seconds. A stopped monitor
@@ -110,18 +117,33 @@ fn a_missing_type_is_stopped_after_two_answers_half_a_minute_apart() {
     // The answers, whether the type stops by the last of them, and whether it is doubted then.
     type Story<'a> = (&'a str, &'a [(u64, Discovery)], bool, bool);
     let stories: &[Story<'_>] = &[
-        ("it is there", &[(0, with()), (30, with())], false, false),
-        ("one look", &[(0, without())], false, true),
-        ("two looks in a hurry", &[(0, without()), (1, without()), (29, without())], false, true),
-        ("two looks", &[(0, without()), (30, without())], true, false),
-        ("it comes back", &[(0, without()), (30, with())], false, false),
-        ("it comes back and goes", &[(0, without()), (10, with()), (30, without())], false, true),
-        ("and goes for good", &[(0, without()), (10, with()), (30, without()), (60, without())], true, false),
+        ("always served", &[(0, with()), (30, with())], false, false),
+        ("one answer lacks it", &[(0, without())], false, true),
+        ("two answers within half a minute lack it", &[(0, without()), (1, without()), (29, without())], false, true),
+        ("two answers half a minute apart lack it", &[(0, without()), (30, without())], true, false),
+        ("the next answer has it again", &[(0, without()), (30, with())], false, false),
+        ("the answer in between has it", &[(0, without()), (10, with()), (30, without())], false, true),
+        (
+            "two answers after that lack it",
+            &[(0, without()), (10, with()), (30, without()), (60, without())],
+            true,
+            false,
+        ),
         ("its group fails in between", &[(0, without()), (15, unknown_groups()), (30, without())], false, true),
-        ("and then half a minute passes", &[(0, without()), (15, unknown_groups()), (45, without())], false, true),
-        ("and lacks it as long again", &[(15, unknown_groups()), (20, without()), (50, without())], true, false),
-        ("the answer is silent in between", &[(0, without()), (15, no_answer()), (30, without())], false, true),
-        ("and for ever", &[(0, without()), (30, no_answer()), (600, no_answer())], false, false),
+        (
+            "half a minute counts from the first answer after that",
+            &[(0, without()), (15, unknown_groups()), (45, without())],
+            false,
+            true,
+        ),
+        (
+            "two answers half a minute apart after that lack it",
+            &[(15, unknown_groups()), (20, without()), (50, without())],
+            true,
+            false,
+        ),
+        ("no answer in between", &[(0, without()), (15, no_answer()), (30, without())], false, true),
+        ("no answers after that", &[(0, without()), (30, no_answer()), (600, no_answer())], false, false),
         (
             "its group fails for days",
             &[(0, without()), (30, unknown_groups()), (172_800, unknown_groups())],
@@ -129,13 +151,13 @@ fn a_missing_type_is_stopped_after_two_answers_half_a_minute_apart() {
             false,
         ),
         (
-            "and is doubted anew when it tells",
+            "it is doubted again when its group answers",
             &[(0, without()), (30, unknown_groups()), (172_800, without())],
             false,
             true,
         ),
-        ("its root is silent in between", &[(0, without()), (15, half()), (30, without())], false, true),
-        ("its group fails, then tells", &[(0, without()), (15, unknown_groups()), (20, with())], false, false),
+        ("its root does not answer in between", &[(0, without()), (15, half()), (30, without())], false, true),
+        ("its group fails, then answers", &[(0, without()), (15, unknown_groups()), (20, with())], false, false),
     ];
     for (name, looks, stops, is_doubted) in stories {
         let (stopped, doubted) = run_passes(&[thing, "v1/pods"], looks);
@@ -168,18 +190,28 @@ fn a_failing_group_version_counts_as_unknown_until_its_types_are_known() {
     // The running monitors, the answers, and since when the type counts as lacked at the end.
     type Story<'a> = (&'a str, &'a [&'a str], &'a [(u64, Discovery)], Option<u64>);
     let stories: &[Story<'_>] = &[
-        ("from the start", &[], &[(0, fails()), (30, fails())], Some(0)),
-        ("from later on", &[], &[(0, lacks()), (30, fails()), (60, fails())], Some(30)),
-        ("until it tells", &[], &[(0, fails()), (30, whole())], None),
-        ("until it is no more", &[], &[(0, fails()), (30, lacks())], None),
-        ("not what is known", thing, &[(0, whole()), (30, fails())], None),
-        ("nor what was lacked once", thing, &[(0, whole()), (30, lacks()), (60, fails())], None),
-        ("nor what was known and never synced, before it fails", unsynced, &[(0, whole())], None),
-        ("but what stops because of it", unsynced, &[(0, whole()), (30, fails()), (60, fails())], Some(30)),
-        ("also when nobody answers", &[], &[(0, fails()), (30, Discovery::default())], Some(0)),
-        ("also when its root is silent", &[], &[(0, fails()), (30, half()), (60, fails())], Some(0)),
-        ("what is known stays so when its root is silent", thing, &[(0, whole()), (30, half()), (60, fails())], None),
-        ("anew when it went and came", &[], &[(0, whole()), (30, lacks()), (60, fails())], Some(60)),
+        ("from the first answer", &[], &[(0, fails()), (30, fails())], Some(0)),
+        ("from a later answer", &[], &[(0, lacks()), (30, fails()), (60, fails())], Some(30)),
+        ("until its types are known", &[], &[(0, fails()), (30, whole())], None),
+        ("until its group version is not served any more", &[], &[(0, fails()), (30, lacks())], None),
+        ("not if its types are known", thing, &[(0, whole()), (30, fails())], None),
+        ("not if its types were known and lacked since", thing, &[(0, whole()), (30, lacks()), (60, fails())], None),
+        ("not if its types were known and never synced, before it fails", unsynced, &[(0, whole())], None),
+        ("a type that stops because of the failure", unsynced, &[(0, whole()), (30, fails()), (60, fails())], Some(30)),
+        ("also without an answer", &[], &[(0, fails()), (30, Discovery::default())], Some(0)),
+        ("also if its root does not answer", &[], &[(0, fails()), (30, half()), (60, fails())], Some(0)),
+        (
+            "known types stay known if their root does not answer",
+            thing,
+            &[(0, whole()), (30, half()), (60, fails())],
+            None,
+        ),
+        (
+            "again from the first failure after it was not served",
+            &[],
+            &[(0, whole()), (30, lacks()), (60, fails())],
+            Some(60),
+        ),
     ];
     for (name, runs, looks, since) in stories {
         let (mut history, mut runs, start) = (DiscoveryHistory::default(), running(runs), Clock::system().now());
@@ -201,9 +233,9 @@ fn acceptance_gc_044_a_failing_group_keeps_its_synced_monitors_and_delays_no_oth
     check("one group fails", &partly, runs, &["b.io/v1/new"], &["a.io/v1/unsynced"], false);
     let older = answer(&["a.io/v1/synced", "b.io/v1/new", "v1/pods"], &["a.io/v2"]);
     let runs = &["a.io/v2/synced", "b.io/v1/new", "v1/pods"];
-    check("what is watched in the version that fails is not watched in another", &older, runs, &[], &[], false);
+    check("a watched version that fails is not replaced by another version", &older, runs, &[], &[], false);
     let runs = &["a.io/v2/synced?", "b.io/v1/new", "v1/pods"];
-    check("but for one that never synced", &older, runs, &["a.io/v1/synced"], &["a.io/v2/synced"], false);
+    check("except for a type that never synced", &older, runs, &["a.io/v1/synced"], &["a.io/v2/synced"], false);
 }
 
 #[test]
@@ -216,10 +248,10 @@ fn acceptance_gc_045_what_cannot_be_deleted_listed_or_watched_is_not_monitored()
     discovery.served.push(ServedResource::new(resource("a.io/v1/older"), false, ALL.iter().copied()));
     discovery.served.push(ServedResource::new(Resource::namespaced("", "v1", "nokind", ""), true, ALL.iter().copied()));
     discovery.unparsable.push("unexpected GroupVersion string: a/b/c".to_owned());
-    check("others are", &discovery, &[], &["v1/pods"], &[], false);
-    check("one that loses a verb", &discovery, &["v1/nodelete"], &["v1/pods"], &[], false);
+    check("a type with all verbs", &discovery, &[], &["v1/pods"], &[], false);
+    check("a type that lost a verb", &discovery, &["v1/nodelete"], &["v1/pods"], &[], false);
     let looks = [(0, discovery.clone()), (30, discovery)];
-    assert_eq!(run_passes(&["v1/nodelete"], &looks).0, ["v1/nodelete"], "and does not get it back");
+    assert_eq!(run_passes(&["v1/nodelete"], &looks).0, ["v1/nodelete"], "it is not started again");
 }
 
 #[test]
@@ -246,32 +278,36 @@ fn an_answer_that_lacks_most_types_is_trusted_after_five_minutes() {
     // At each time: the answer, and how many monitors stop.
     type Story<'a> = (&'a str, &'a [(u64, Discovery, usize)]);
     let stories: &[Story<'_>] = &[
-        ("half of them after half a minute", &[(0, whole(6), 0), (29, whole(6), 0), (30, whole(6), 6)]),
+        ("half of the types after half a minute", &[(0, whole(6), 0), (29, whole(6), 0), (30, whole(6), 6)]),
         (
-            "most of them when it stays so",
+            "most types if all answers lack them",
             &[(0, whole(5), 0), (30, whole(5), 0), (299, whole(5), 0), (300, whole(5), 7)],
         ),
-        ("not when it comes back", &[(0, whole(5), 0), (30, whole(12), 0), (330, whole(5), 0)]),
+        ("not if an answer has them", &[(0, whole(5), 0), (30, whole(12), 0), (330, whole(5), 0)]),
         (
-            "not when it says something else",
+            "not if an answer lacks other types",
             &[(0, whole(1), 0), (200, whole(2), 0), (301, whole(2), 0), (500, whole(2), 10)],
         ),
-        ("not after silence", &[(0, whole(5), 0), (30, Discovery::default(), 0), (301, whole(5), 0)]),
-        ("not after half an answer", &[(0, whole(5), 0), (30, half(), 0), (301, whole(5), 0)]),
-        ("never by half an answer", &[(0, half(), 0), (301, half(), 0), (900, half(), 0)]),
+        ("not after a missing answer", &[(0, whole(5), 0), (30, Discovery::default(), 0), (301, whole(5), 0)]),
+        ("not after a partial answer", &[(0, whole(5), 0), (30, half(), 0), (301, whole(5), 0)]),
+        ("never by partial answers", &[(0, half(), 0), (301, half(), 0), (900, half(), 0)]),
     ];
     for (name, story) in stories {
         let mut history = DiscoveryHistory::default();
         for (at, answer, stops) in *story {
             let plan = plan(answer, &runs, &known, &mut history, start + secs(*at));
             assert_eq!((plan.stop.len(), plan.start.len()), (*stops, 0), "{name}, after {at} s");
-            assert_eq!(plan.unserved.len(), *stops, "{name}, after {at} s: kinds are believed as monitors are");
+            assert_eq!(
+                plan.unserved.len(),
+                *stops,
+                "{name}, after {at} s: known types follow the same rule as monitors"
+            );
         }
     }
     let (few, mut history) = (running(&all[..9]), DiscoveryHistory::default());
     plan(&whole(1), &few, &known, &mut history, start);
     let plan = plan(&whole(1), &few, &known, &mut history, start + secs(30));
-    assert_eq!((plan.stop.len(), plan.fault), (8, None), "of few types most may go");
+    assert_eq!((plan.stop.len(), plan.fault), (8, None), "of few types, most may be removed");
 }
 
 #[test]
@@ -304,7 +340,11 @@ fn a_known_unwatched_type_is_removed_by_the_same_rule() {
     };
     assert_eq!(unserved(&lacks(), 0), [""; 0]);
     assert_eq!(unserved(&answer(&["a.io/v2/things", "v1/pods"], &["a.io/v1"]), 20), [""; 0], "its version is stale");
-    assert_eq!(unserved(&lacks(), 30), [""; 0], "doubted anew");
+    assert_eq!(unserved(&lacks(), 30), [""; 0], "doubted again");
     assert_eq!(unserved(&write_only(), 45), [""; 0]);
-    assert_eq!(unserved(&write_only(), 60), ["a.io/v1/things"], "what cannot be read is no place to look for owners");
+    assert_eq!(
+        unserved(&write_only(), 60),
+        ["a.io/v1/things"],
+        "a type that cannot be read cannot be a type of owners"
+    );
 }

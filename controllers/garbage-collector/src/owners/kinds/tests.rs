@@ -82,10 +82,10 @@ fn a_type_missing_from_an_answer_is_known_until_it_is_unserved() {
     kinds.apply_discovery(&discovery(without_things(), &[]), &BTreeSet::from([first.clone()]), later);
     assert_eq!((known(), gone(&first), gone(&second)), ([true, false], Some(later), None));
     kinds.remove(std::slice::from_ref(&second), later);
-    assert_eq!((known(), gone(&second)), ([false, false], Some(later)), "by the server's own word");
+    assert_eq!((known(), gone(&second)), ([false, false], Some(later)), "removed by a response of the server");
     assert!(plural(&kinds, "v1", "Pod").is_some());
     kinds.apply_discovery(&discovery(all(), &[]), &none(), later);
-    assert_eq!((known(), gone(&first), gone(&second)), ([true, true], None, None), "they are again");
+    assert_eq!((known(), gone(&first), gone(&second)), ([true, true], None, None), "served again");
 }
 
 #[test]
@@ -142,6 +142,6 @@ fn removed_types_of_random_names_are_not_kept() {
     drop(inner);
     let of = |number: u32| TypeName::from(&name(number).resource);
     let left = [998, 990, 989, 0].map(|it| kinds.remaining_block(&of(it), at(999)).as_secs());
-    assert_eq!(left, [300, 60, 30, 0], "what is forgotten blocks no owner any more");
+    assert_eq!(left, [300, 60, 30, 0], "a removed type blocks no owner any more");
     assert!(kinds.is_merge_only(&name(999).resource) && !kinds.is_merge_only(&name(0).resource));
 }

@@ -48,7 +48,7 @@ fn a_404_is_a_proof_only_if_it_names_the_object() {
         assert!(matches!(err, Unproved::NotServed(_)), "{name:?}: {err}");
     }
     let nameless = Coordinates { name: "".into(), ..owner_coordinates() };
-    assert!(evaluate_read(&maps(), &nameless, Err(not_found(""))).is_err(), "a name that is empty names nothing");
+    assert!(evaluate_read(&maps(), &nameless, Err(not_found(""))).is_err(), "an empty name matches no object");
 }
 
 #[test]
@@ -94,19 +94,19 @@ fn acceptance_gc_035_another_uid_under_the_name_proves_that_the_first_is_gone() 
     let elsewhere = Meta { name: "other".into(), ..meta("u2", None, &[]) };
     assert!(
         matches!(evaluate_read(&maps(), &owner_coordinates(), Ok(elsewhere)), Err(Unproved::Unrelated)),
-        "an object that nobody asked for"
+        "another object than the requested one"
     );
 }
 
 #[test]
 fn an_owner_waits_only_while_it_is_deleted_in_the_foreground() {
     for (name, deletion, finalizers, waits) in [
-        ("lives", None, &[][..], false),
-        ("lives with a finalizer", None, &[FOREGROUND], false),
-        ("goes for other reasons", Some(1), &["example.com/x"], false),
+        ("exists", None, &[][..], false),
+        ("exists with a finalizer", None, &[FOREGROUND], false),
+        ("is deleted with another finalizer", Some(1), &["example.com/x"], false),
         ("orphans", Some(1), &[ORPHAN], false),
         ("acceptance_gc_014: orphans first", Some(1), &[FOREGROUND, ORPHAN], false),
-        ("goes after its dependents", Some(1), &["example.com/x", FOREGROUND], true),
+        ("is deleted after its dependents", Some(1), &["example.com/x", FOREGROUND], true),
     ] {
         let owner_state = evaluate_read(&maps(), &owner_coordinates(), Ok(meta("u1", deletion, finalizers))).unwrap();
         match owner_state {

@@ -33,7 +33,7 @@ fn meta() -> Meta {
 }
 
 #[test]
-fn references_go_by_uid() {
+fn references_are_compared_by_uid() {
     let want = json!({ "metadata": { "uid": "item", "ownerReferences": [
         { "$patch": "delete", "uid": "a" }, { "$patch": "delete", "uid": "c" },
     ] } });

@@ -72,33 +72,27 @@ const ONE_WAITS: Dependents = Dependents { any: true, any_waiting: true };
 #[test]
 fn the_verdict_follows_from_the_owner_states() {
     for (name, owners, finalizers, dependents, want) in [
-        ("its owner lives", &["+a"][..], &[][..], NONE, "keep"),
-        ("all of them live", &["+a", "+b"], &[], SOME, "keep"),
+        ("its owner exists", &["+a"][..], &[][..], NONE, "keep"),
+        ("all owners exist", &["+a", "+b"], &[], SOME, "keep"),
         ("its owner is gone", &["-a"], &[], NONE, "delete Background (owners_gone)"),
-        ("all of them are gone", &["-a", "-b"], &[], SOME, "delete Background (owners_gone)"),
-        ("one lives", &["-a", "+b", "-c"], &[], NONE, "drop a c"),
-        ("one lives, one waits", &["~a!", "+b"], &[], NONE, "drop a"),
-        ("one lives, one waits, one is gone", &["~a", "+b", "-c"], &[], ONE_WAITS, "drop a c"),
+        ("all owners are gone", &["-a", "-b"], &[], SOME, "delete Background (owners_gone)"),
+        ("one exists", &["-a", "+b", "-c"], &[], NONE, "drop a c"),
+        ("one exists, one waits", &["~a!", "+b"], &[], NONE, "drop a"),
+        ("one exists, one waits, one is gone", &["~a", "+b", "-c"], &[], ONE_WAITS, "drop a c"),
         ("its owner waits", &["~a!"], &[], NONE, "delete Background (owner_waits)"),
         ("its owner waits, it has dependents", &["~a"], &[], SOME, "delete Foreground (owner_waits)"),
         ("one waits, one is gone", &["~a", "-b"], &[], SOME, "delete Foreground (owner_waits)"),
-        ("perhaps a circle", &["~a!"], &[], ONE_WAITS, "unblock, delete Foreground (owner_waits)"),
-        ("perhaps a circle that does not block", &["~a"], &[], ONE_WAITS, "delete Foreground (owner_waits)"),
-        ("a circle without owner", &["-a!"], &[], ONE_WAITS, "delete Background (owners_gone)"),
-        ("it was to be orphaned from", &["-a"], &[ORPHAN], SOME, "delete Orphan (owners_gone)"),
-        ("it was to go last", &["-a"], &[FOREGROUND], NONE, "delete Foreground (owners_gone)"),
+        ("a possible cycle", &["~a!"], &[], ONE_WAITS, "unblock, delete Foreground (owner_waits)"),
+        ("a possible cycle that does not block", &["~a"], &[], ONE_WAITS, "delete Foreground (owner_waits)"),
+        ("a cycle without owner", &["-a!"], &[], ONE_WAITS, "delete Background (owners_gone)"),
+        ("it has the orphan finalizer", &["-a"], &[ORPHAN], SOME, "delete Orphan (owners_gone)"),
+        ("it has the foregroundDeletion finalizer", &["-a"], &[FOREGROUND], NONE, "delete Foreground (owners_gone)"),
         ("both", &["-a"], &[FOREGROUND, ORPHAN], NONE, "delete Orphan (owners_gone)"),
-        ("its owner waits, it was to be orphaned from", &["~a"], &[ORPHAN], NONE, "delete Orphan (owner_waits)"),
-        (
-            "its owner waits, its dependents wait for nobody",
-            &["~a"],
-            &[ORPHAN],
-            SOME,
-            "delete Foreground (owner_waits)",
-        ),
-        ("a foreign finalizer says nothing", &["-a"], &["x/y"], NONE, "delete Background (owners_gone)"),
+        ("its owner waits, it has the orphan finalizer", &["~a"], &[ORPHAN], NONE, "delete Orphan (owner_waits)"),
+        ("its owner waits, its dependents do not wait", &["~a"], &[ORPHAN], SOME, "delete Foreground (owner_waits)"),
+        ("another finalizer has no effect", &["-a"], &["x/y"], NONE, "delete Background (owners_gone)"),
         ("it was orphaned", &["o-a"], &[], SOME, "drop a"),
-        ("it was orphaned, and one lives", &["o-a", "+b"], &[], NONE, "drop a"),
+        ("it was orphaned, and one exists", &["o-a", "+b"], &[], NONE, "drop a"),
         ("it was orphaned by one, the other is gone", &["o-a", "-b"], &[], NONE, "delete Background (owners_gone)"),
         ("it was orphaned by one, the other waits", &["o-a", "~b"], &[], NONE, "delete Background (owner_waits)"),
         ("the same owner, rightly and wrongly named", &["+a", "-a"], &[], NONE, "keep"),
@@ -128,9 +122,9 @@ fn the_next_step_follows_from_the_object_itself() {
     let free = Meta { owners: Vec::new().into(), ..owned.clone() };
     let of = |meta: &Meta| Object { meta: meta.clone(), ..object.clone() };
     for (name, node, want) in [
-        ("nobody has seen it", node(None, false, false), NextStep::LookUp(object.coordinates.clone())),
-        ("its type is watched no more", node(None, true, false), NextStep::LookUp(object.coordinates.clone())),
-        ("it goes already", node(Some(owned.clone()), true, false), NextStep::Nothing),
+        ("no monitor shows it", node(None, false, false), NextStep::LookUp(object.coordinates.clone())),
+        ("its type is no longer watched", node(None, true, false), NextStep::LookUp(object.coordinates.clone())),
+        ("it is already being deleted", node(Some(owned.clone()), true, false), NextStep::Nothing),
         ("it has no owners", node(Some(free.clone()), false, false), NextStep::Nothing),
         ("it waits", node(Some(free.clone()), true, true), NextStep::Foreground(of(&free))),
         ("it waits, and its owners are gone", node(Some(owned.clone()), true, true), NextStep::Foreground(of(&owned))),
@@ -146,7 +140,7 @@ fn a_waiting_owner_is_finished_without_blocking_dependents() {
     assert_eq!(foreground(Vec::new()), Foreground::Finish);
     let blocking = vec![(item("a"), false), (item("b"), true), (item("c"), false)];
     assert_eq!(foreground(blocking), Foreground::Check(vec![item("a"), item("c")]));
-    assert_eq!(foreground(vec![(item("b"), true)]), Foreground::Check(Vec::new()), "it blocks all the same");
+    assert_eq!(foreground(vec![(item("b"), true)]), Foreground::Check(Vec::new()), "it still blocks");
 }
 
 fn permit_for(owners: &[&str], finalizers: &[&str], dependents: Dependents) -> DeletePermit {
@@ -162,14 +156,14 @@ fn acceptance_gc_037_a_delete_permit_is_valid_for_a_later_state_without_relevant
     let seen = permit.object().meta.clone();
     let later = Meta { version: Version::from(9), finalizers: ["x/z".into()].into(), ..seen.clone() };
     assert!(permit.revalidate(&later));
-    assert_eq!(permit.object().meta.version, Version::from(9), "it is for that state now");
+    assert_eq!(permit.object().meta.version, Version::from(9), "it is valid for that state now");
     let (other, _) = judged(&["-b"], &[]).into_parts();
     for (name, live) in [
         ("another object", Meta { uid: Uid::new("other"), ..later.clone() }),
         ("acceptance_gc_036: other owners", Meta { owners: other.meta.owners, ..later.clone() }),
-        ("it goes by now", Meta { deletion: Some(1), ..later.clone() }),
-        ("it is to be orphaned from", Meta { finalizers: [ORPHAN.into()].into(), ..later.clone() }),
-        ("it is to go last", Meta { finalizers: [FOREGROUND.into()].into(), ..later.clone() }),
+        ("it is being deleted", Meta { deletion: Some(1), ..later.clone() }),
+        ("it has the orphan finalizer", Meta { finalizers: [ORPHAN.into()].into(), ..later.clone() }),
+        ("it has the foregroundDeletion finalizer", Meta { finalizers: [FOREGROUND.into()].into(), ..later.clone() }),
     ] {
         assert!(!permit.revalidate(&live), "{name}");
         assert_eq!(permit.object().meta.version, Version::from(9), "{name}");

@@ -73,7 +73,7 @@ fn acceptance_job_012_an_ended_pod_is_in_the_status_before_its_finalizer_is_remo
     assert_eq!(counts(&step.status), counted("a", "b", (0, 0)));
     assert_eq!(names(&snapshot, &step.release), "a b");
     let settled = settled(&snapshot, step);
-    assert!(settled.status.is_none() && settled.finished.is_none(), "left to the next pass");
+    assert!(settled.status.is_none() && settled.finished.is_none(), "the next sync does the rest");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn acceptance_job_014_a_removed_finalizer_moves_its_pod_to_the_counter() {
     let step = step.unwrap();
     assert!(step.write);
     assert_eq!(counts(&step.status), counted("", "c", (1, 1)));
-    assert_eq!(names(&snapshot, &step.release), "c", "listed once, and released once more");
+    assert_eq!(names(&snapshot, &step.release), "c", "counted once, and its finalizer removed again");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn acceptance_job_013_a_crash_before_the_finalizer_removal_counts_nothing_twice(
     let some = pods([pod("a").succeeded(-1), pod("b"), pod("c")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert!(!step.write, "it is stored already");
+    assert!(!step.write, "the status already lists it");
     assert_eq!(names(&snapshot, &step.release), "a");
     assert_eq!(counts(&step.status), counted("a", "", (0, 0)));
 }
@@ -219,9 +219,9 @@ fn acceptance_job_023_no_pod_of_a_deleted_job_keeps_the_finalizer() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(names(&snapshot, &step.release), "a b c d");
-    assert_eq!(counts(&step.status), counted("d", "b c", (0, 0)), "who works is not counted");
+    assert_eq!(counts(&step.status), counted("d", "b c", (0, 0)), "active pods are not counted");
     let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).ready().build()).collect();
-    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().release.len(), 600, "all in one pass");
+    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().release.len(), 600, "all in one sync");
 }
 
 #[test]
@@ -261,7 +261,11 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert!(step.write && step.status.is_condition_true("FailureTarget") && !step.status.is_condition_true("Failed"));
-    assert_eq!((counts(&step.status), step.status.active), (counted("", "a b c", (0, 0)), 2), "all fail with the Job");
+    assert_eq!(
+        (counts(&step.status), step.status.active),
+        (counted("", "a b c", (0, 0)), 2),
+        "all fail because the Job fails"
+    );
     assert_eq!((names(&snapshot, &step.release), names(&snapshot, &step.release_deleted)), ("a".into(), "b c".into()));
     let stored = with_status(&job, &step);
     assert!(settled(&snapshot, step).finished.is_none());
@@ -283,7 +287,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     assert_eq!(step.unwrap().status.terminating, Some(1));
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let step = step.unwrap();
-    assert!(!step.write, "the last write says it all");
+    assert!(!step.write, "the last write contains everything");
     let LastStep { status, finished } = settled(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
     assert!(
@@ -303,7 +307,10 @@ fn the_interim_condition_is_set_at_once_and_the_end_when_all_is_deleted_and_obse
     let announced = json!({ "active": 1, "failed": 1, "conditions": [true_condition("FailureTarget", "R", "m")] });
     let job = self::job(spec(), announced);
     let (snapshot, step) = pass_with(snapshot_of(&job, &some[1..], INPUTS), |_| Applied::default());
-    assert!(step.is_none_or(|it| it.release.is_empty() && settled(&snapshot, it).finished.is_none()), "it works on");
+    assert!(
+        step.is_none_or(|it| it.release.is_empty() && settled(&snapshot, it).finished.is_none()),
+        "the deleted pod still runs"
+    );
     let ends = |inputs| {
         pass(&job, &[], inputs).1.is_some_and(|it| settled(&snapshot_of(&job, &[], inputs), it).finished.is_some())
     };
@@ -323,7 +330,7 @@ fn pods_deleted_with_the_job_do_not_fail_their_index() {
         pod("c").index(3).failures(0).failed(-1),
     ]);
     let step = pass(&job, &some, INPUTS).1.unwrap();
-    assert_eq!(step.status.failed_indexes.as_deref(), Some("0,3"), "the last one was not deleted");
+    assert_eq!(step.status.failed_indexes.as_deref(), Some("0,3"), "the last pod was not deleted by the Job");
     assert_eq!(counts(&step.status), counted("", "a b c", (0, 0)));
 }
 
@@ -368,7 +375,7 @@ fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() 
     assert!(pass(&job, &some[..1], INPUTS).1.unwrap().status.is_condition_true("SuccessCriteriaMet"));
     let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     let step = pass(&job, &some[..1], unseen).1.unwrap();
-    assert!(!step.status.is_condition_true("SuccessCriteriaMet"), "one that works may be there unseen");
+    assert!(!step.status.is_condition_true("SuccessCriteriaMet"), "an unobserved pod may be active");
 }
 
 #[test]
@@ -390,7 +397,7 @@ fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfi
     assert_eq!(&*step.status.condition("SuccessCriteriaMet").unwrap().reason, "SuccessPolicy");
     assert_eq!(names(&snapshot, &step.release), "b c");
     let stored = with_status(&job, &step);
-    assert!(settled(&snapshot, step).finished.is_none(), "one works");
+    assert!(settled(&snapshot, step).finished.is_none(), "one pod is active");
     let (snapshot, step) = pass(&stored, &some[..1], INPUTS);
     let step = step.unwrap();
     assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 1)), "a".to_owned()));
@@ -419,7 +426,11 @@ fn acceptance_job_047_a_failed_pod_keeps_its_finalizer_until_its_replacement_is_
     assert_eq!((names(&snapshot, &step.release).as_str(), counts(&step.status)), ("a", counted("", "a", (0, 0))));
     let two = pods([pod("a").index(0).failures(0).failed(-60), pod("b").index(0).failures(1).failed(-60)]);
     let (snapshot, step) = pass(&job, &two, INPUTS);
-    assert_eq!(names(&snapshot, &step.unwrap().release), "a", "the one that knows of most is held");
+    assert_eq!(
+        names(&snapshot, &step.unwrap().release),
+        "a",
+        "only the pod with the highest failure count keeps its finalizer"
+    );
 }
 
 #[test]
@@ -482,7 +493,7 @@ fn acceptance_job_058_a_resumed_job_gets_a_new_start_time() {
     assert_eq!((condition.status.as_str(), &*condition.reason), ("False", "JobResumed"));
     assert_eq!(condition.last_transition, Some(NOW));
     let never = pass(&job(json!({}), json!({})), &[], INPUTS).1.unwrap();
-    assert!(never.status.conditions.is_empty(), "it never begins as false");
+    assert!(never.status.conditions.is_empty(), "the condition is not created as false");
 }
 
 #[test]
@@ -490,7 +501,7 @@ fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
     let job = job(json!({ "suspend": true, "completions": 0 }), json!({ "startTime": null }));
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let step = step.unwrap();
-    assert!(step.status.condition("Suspended").is_none(), "its end outweighs that");
+    assert!(step.status.condition("Suspended").is_none(), "the end takes precedence");
     let status = settled(&snapshot, step).status.unwrap();
     assert_eq!((status.is_condition_true("Complete"), status.start), (true, None));
 }
@@ -524,7 +535,7 @@ fn acceptance_job_070_pods_that_this_sync_deletes_are_neither_active_nor_ready()
     let some = pods([pod("a").ready().created(-9), pod("b").ready().created(-8)]);
     let step = pass(&job, &some, INPUTS).1.unwrap();
     assert_eq!((step.status.active, step.status.ready, step.status.terminating), (1, Some(1), Some(1)));
-    assert!(step.release.is_empty(), "the deletion took its finalizer");
+    assert!(step.release.is_empty(), "the deletion removed its finalizer");
 }
 
 #[test]
@@ -544,7 +555,7 @@ fn a_job_without_changes_gets_no_write() {
     let some = pods([pod("a").ready(), pod("b").ready()]);
     assert!(pass(&job, &some, INPUTS).1.is_none());
     let without = self::job(json!({}), json!({ "active": 2, "ready": 2, "uncountedTerminatedPods": null }));
-    assert!(pass(&without, &some, INPUTS).1.is_none(), "an empty list is no news");
+    assert!(pass(&without, &some, INPUTS).1.is_none(), "an empty list is equal to a missing one");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn acceptance_job_030_restarts_count_with_restart_policy_on_failure() {
         ("running", spec("OnFailure", 1), restarted("containerStatuses", 1), "BackoffLimitExceeded"),
         ("pending", spec("OnFailure", 1), restarted("containerStatuses", 1).phase("Pending"), "BackoffLimitExceeded"),
         ("init containers", spec("OnFailure", 1), restarted("initContainerStatuses", 1), "BackoffLimitExceeded"),
-        ("not often enough", spec("OnFailure", 2), restarted("containerStatuses", 1), ""),
+        ("too few restarts", spec("OnFailure", 2), restarted("containerStatuses", 1), ""),
         ("none at limit 0", spec("OnFailure", 0), restarted("containerStatuses", 0), ""),
         ("one at limit 0", spec("OnFailure", 0), restarted("containerStatuses", 1), "BackoffLimitExceeded"),
         ("never restarted by policy", spec("Never", 1), restarted("containerStatuses", 1), ""),
@@ -134,7 +134,11 @@ fn acceptance_job_045_failed_indexes_fail_the_job_when_all_others_have_ended() {
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([second(0)])), "FailedIndexes");
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1,2" }), &pods([second(0)])), "");
     let first = pod("p").index(0).failures(0).failed(-1);
-    assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([first])), "", "one is borne");
+    assert_eq!(
+        reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([first])),
+        "",
+        "one failure is allowed"
+    );
     assert_eq!(reason(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[]), "FailedIndexes");
     let ending = outcome(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], INPUTS).unwrap();
     assert_eq!(&*ending.message, "Job has failed indexes");

@@ -36,7 +36,7 @@ fn acceptance_job_039_the_first_matching_rule_decides() {
         ("count before fail", json!([codes("Count"), codes("FailJob")]), "Some(\"Count\") true"),
         ("ignore before fail", json!([codes("Ignore"), codes("FailJob")]), "Some(\"Ignore\") false"),
         ("an index", json!([codes("FailIndex"), codes("Ignore")]), "Some(\"FailIndex\") true"),
-        ("an action of tomorrow", json!([codes("Celebrate"), codes("Ignore")]), "Some(\"Ignore\") false"),
+        ("an unknown action", json!([codes("Celebrate"), codes("Ignore")]), "Some(\"Ignore\") false"),
         ("no rules", json!([]), UNMATCHED),
     ] {
         assert_eq!(outcome(rules, pod("p").failed(-1)), want, "{name}");
@@ -58,8 +58,8 @@ fn exit_codes_are_compared_only_for_failed_containers() {
     for (name, rules, pod, matches) in [
         ("in", rule("In", &[3]), failed(), true),
         ("not in", rule("NotIn", &[4]), failed(), true),
-        ("not in, but it is", rule("NotIn", &[3]), failed(), false),
-        ("an operator of tomorrow", rule("Near", &[3]), failed(), false),
+        ("not in, but the code is in the list", rule("NotIn", &[3]), failed(), false),
+        ("an unknown operator", rule("Near", &[3]), failed(), false),
         ("zero is no failure", rule("NotIn", &[3]), pod("p").phase("Failed").exit("a", 0, -1), false),
         ("still running", rule("NotIn", &[3]), pod("p").restarts("containerStatuses", 3), false),
     ] {

@@ -47,13 +47,13 @@ fn running(many: usize) -> Vec<Pod> {
 #[test]
 fn acceptance_job_001_active_pods_are_limited_by_parallelism_and_missing_completions() {
     for (name, succeeded, active, want) in [
-        ("at first", 0, 0, "create 2"),
-        ("one is there", 0, 1, "create 1"),
-        ("all are there", 0, 2, "keep"),
-        ("some are done", 2, 0, "create 2"),
+        ("no pods", 0, 0, "create 2"),
+        ("one pod is active", 0, 1, "create 1"),
+        ("all wanted pods are active", 0, 2, "keep"),
+        ("some have succeeded", 2, 0, "create 2"),
         ("one is missing", 3, 0, "create 1"),
-        ("the last works", 3, 1, "keep"),
-        ("all done", 4, 0, "keep"),
+        ("the last pod is active", 3, 1, "keep"),
+        ("all have succeeded", 4, 0, "keep"),
     ] {
         assert_eq!(done(json!({}), json!({ "succeeded": succeeded }), &running(active)), want, "{name}");
     }
@@ -109,18 +109,25 @@ fn the_action_label_names_the_main_action_also_while_waiting() {
     let ended = json!({ "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
     let none = || json!({});
     for (name, spec, status, pods, inputs, want) in [
-        ("all are there", none(), none(), running(2), INPUTS, Action::Tracking),
+        ("all wanted pods are active", none(), none(), running(2), INPUTS, Action::Tracking),
         ("one is missing", none(), none(), running(1), INPUTS, Action::Created),
         ("a back-off", none(), none(), failed(), INPUTS, Action::Created),
         ("the creation limit", none(), none(), vec![], SnapshotInputs { free_slots: 0, ..INPUTS }, Action::Created),
         ("no index is free", per_index(), json!({ "failedIndexes": "0" }), of_index_1(), INPUTS, Action::Created),
-        ("pods are going", json!({ "podReplacementPolicy": "Failed" }), none(), going(), INPUTS, Action::Tracking),
+        (
+            "pods are terminating",
+            json!({ "podReplacementPolicy": "Failed" }),
+            none(),
+            going(),
+            INPUTS,
+            Action::Tracking,
+        ),
         ("too many", json!({ "parallelism": 0 }), none(), running(1), INPUTS, Action::Deleted),
         ("suspended", json!({ "suspend": true }), none(), running(1), INPUTS, Action::Deleted),
         ("suspended, all are gone", json!({ "suspend": true }), none(), vec![], INPUTS, Action::Deleted),
         ("unseen", none(), none(), running(1), pending(Unseen::Writes), Action::Reconciling),
-        ("in doubt", none(), none(), running(1), pending(Unseen::UnknownCreates), Action::Reconciling),
-        ("it ends", none(), ended, running(1), INPUTS, Action::Reconciling),
+        ("unknown creates", none(), none(), running(1), pending(Unseen::UnknownCreates), Action::Reconciling),
+        ("the Job ends", none(), ended, running(1), INPUTS, Action::Reconciling),
     ] {
         assert_eq!(decide(spec, status, &pods, inputs).action, want, "{name}");
     }
@@ -156,7 +163,10 @@ fn acceptance_job_028_all_active_pods_are_deleted_when_the_job_fails() {
     let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
     let plan = decide(spec(), json!({}), &all, INPUTS);
     assert!(plan.ending.is_some_and(|it| !it.announced) && plan.pods == PodChange::Keep && !plan.managed);
-    assert!(matches!(&plan.after_status, PodChange::End(pods) if pods.len() == 99), "it is announced first");
+    assert!(
+        matches!(&plan.after_status, PodChange::End(pods) if pods.len() == 99),
+        "the interim condition is stored first"
+    );
     let announced = json!({ "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
     let plan = decide(spec(), announced, &all, INPUTS);
     assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
@@ -174,7 +184,11 @@ fn acceptance_job_032_a_failure_delays_the_next_pod() {
     let second = SnapshotInputs { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..INPUTS };
     assert_eq!(decide(json!({}), json!({}), &failed, second).requeue_after, Some(Duration::from_secs(17)));
     let nearly = SnapshotInputs { now: crate::rules::moment::Moment((NOW + 7) * 1_000 - 1), ..INPUTS };
-    assert_eq!(decide(json!({}), json!({}), &failed, nearly).requeue_after, Some(Duration::from_secs(1)), "never less");
+    assert_eq!(
+        decide(json!({}), json!({}), &failed, nearly).requeue_after,
+        Some(Duration::from_secs(1)),
+        "at least one second"
+    );
 }
 
 #[test]
@@ -213,14 +227,14 @@ fn indexed(change: Value) -> Value {
 #[test]
 fn acceptance_job_041_the_lowest_free_indexes_are_created_first() {
     for (name, change, status, pods, want) in [
-        ("at first", json!({}), json!({}), vec![], "create 0 1 2 3"),
-        ("two at once", json!({ "parallelism": 2 }), json!({}), vec![], "create 0 1"),
-        ("some work", json!({}), json!({}), vec![pod("a").index(1)], "create 0 2 3"),
-        ("some are done", json!({}), json!({ "completedIndexes": "0,2" }), vec![], "create 1 3"),
-        ("one has just ended well", json!({}), json!({}), vec![pod("a").index(0).succeeded(-1)], "create 1 2 3"),
+        ("no pods", json!({}), json!({}), vec![], "create 0 1 2 3"),
+        ("parallelism two", json!({ "parallelism": 2 }), json!({}), vec![], "create 0 1"),
+        ("some are active", json!({}), json!({}), vec![pod("a").index(1)], "create 0 2 3"),
+        ("some have succeeded", json!({}), json!({ "completedIndexes": "0,2" }), vec![], "create 1 3"),
+        ("one has just succeeded", json!({}), json!({}), vec![pod("a").index(0).succeeded(-1)], "create 1 2 3"),
         ("one has failed", json!({}), json!({}), vec![pod("a").index(0).failed(-11)], "create 0 1 2 3"),
         (
-            "one is going",
+            "one is terminating",
             json!({}),
             json!({}),
             vec![pod("a").index(0).deleting().without_finalizer()],
@@ -235,7 +249,7 @@ fn acceptance_job_041_the_lowest_free_indexes_are_created_first() {
 #[test]
 fn acceptance_job_042_useless_pods_are_deleted_before_any_creation() {
     for (name, change, pods, want) in [
-        ("the worse of two", json!({}), vec![pod("a").index(0), pod("b").index(0).ready()], "delete a"),
+        ("the less ready of two", json!({}), vec![pod("a").index(0), pod("b").index(0).ready()], "delete a"),
         (
             "the newer of two",
             json!({}),
@@ -245,9 +259,9 @@ fn acceptance_job_042_useless_pods_are_deleted_before_any_creation() {
         ("no index", json!({}), vec![pod("a").ready(), pod("b").index(0)], "delete a"),
         ("no number", json!({}), vec![pod("a").annotation(crate::rules::snapshot::INDEX, "x")], "delete a"),
         ("out of range", json!({}), vec![pod("a").index(4), pod("b").index(3)], "delete a"),
-        ("all that is needed is there", json!({}), (0..4).map(|it| pod("p").index(it)).collect(), "keep"),
+        ("no surplus", json!({}), (0..4).map(|it| pod("p").index(it)).collect(), "keep"),
         (
-            "more than at once, of no use first",
+            "more than parallelism, useless pods first",
             json!({ "parallelism": 1 }),
             vec![pod("a").index(0).ready(), pod("b").index(1), pod("c").index(0)],
             "delete c b",
@@ -290,10 +304,10 @@ fn indexes_in_back_off_do_not_block_later_indexes() {
     let failed = |index, at| pod("a").index(index).failures(0).failed(at);
     let sec = Duration::from_secs;
     for (name, completed, first, want, again) in [
-        ("free ones fill the places", "", -4, "create 2 3", None),
+        ("free indexes replace those in back-off", "", -4, "create 2 3", None),
         ("too few are free", "2", -4, "create 3", Some(sec(6))),
-        ("the back-off of one is over", "2-3", -12, "create 0", Some(sec(8))),
-        ("all wait", "2-3", -4, "keep", Some(sec(6))),
+        ("the back-off of one index is over", "2-3", -12, "create 0", Some(sec(8))),
+        ("all are in back-off", "2-3", -4, "keep", Some(sec(6))),
     ] {
         let all = pods([failed(0, first), failed(1, -2)]);
         let plan = decide(spec(), json!({ "completedIndexes": completed }), &all, INPUTS);
@@ -323,7 +337,7 @@ fn failure_counts_have_a_maximum() {
     assert_eq!(
         per_index_backoff.failures(&snapshot, 0),
         Failures { counted: most, ignored: 0 },
-        "more could not be read again"
+        "the maximum that can be decoded again"
     );
 }
 
@@ -391,7 +405,7 @@ fn an_active_pod_without_finalizer_is_replaced() {
             vec![pod("a"), pod("b").ready().without_finalizer(), pod("c").ready()],
             "delete b",
         ),
-        ("it goes already", json!({}), vec![pod("a").without_finalizer().deleting(), pod("b")], "create 1"),
+        ("it is already being deleted", json!({}), vec![pod("a").without_finalizer().deleting(), pod("b")], "create 1"),
         (
             "of an index",
             indexed(json!({ "parallelism": 2 })),
@@ -399,7 +413,7 @@ fn an_active_pod_without_finalizer_is_replaced() {
             "delete a",
         ),
         (
-            "of an index that another works for",
+            "of an index with another active pod",
             indexed(json!({ "parallelism": 2 })),
             vec![pod("a").index(0).ready().without_finalizer(), pod("b").index(0)],
             "delete a",
@@ -426,7 +440,7 @@ fn acceptance_job_056_all_active_pods_are_deleted_when_the_job_is_suspended() {
     assert_eq!(done(json!({ "suspend": true }), json!({}), &some), "suspend a b");
     let many =
         decide(json!({ "suspend": true, "parallelism": 600, "completions": 600 }), json!({}), &running(600), INPUTS);
-    assert!(matches!(many.pods, PodChange::Suspend(pods) if pods.len() == 600), "without a bound");
+    assert!(matches!(many.pods, PodChange::Suspend(pods) if pods.len() == 600), "without a limit");
 }
 
 #[test]
@@ -449,7 +463,11 @@ fn a_job_is_requeued_for_its_deadline() {
     let again = |spec, pods: &[Pod]| decide(spec, json!({}), pods, INPUTS).requeue_after;
     assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &running(2)), Some(Duration::from_secs(40)));
     let failed = pods([pod("a").failed(-3)]);
-    assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &failed), Some(Duration::from_secs(7)), "the sooner one");
+    assert_eq!(
+        again(json!({ "activeDeadlineSeconds": 100 }), &failed),
+        Some(Duration::from_secs(7)),
+        "the earlier of both"
+    );
     assert_eq!(again(json!({ "activeDeadlineSeconds": 100, "suspend": true }), &[]), None);
     assert_eq!(again(json!({}), &running(2)), None);
 }
@@ -465,7 +483,7 @@ fn the_creation_limit_stops_creations_and_is_the_waiting_reason() {
     let plan = decide(spec(), json!({}), &[], with_slots(3));
     assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 3", None));
     let later = SnapshotInputs { free_slots: 0, next_slot: Some(Duration::from_secs(7)), ..INPUTS };
-    assert_eq!(decide(spec(), json!({}), &[], later).requeue_after, later.next_slot, "nothing else may happen to it");
+    assert_eq!(decide(spec(), json!({}), &[], later).requeue_after, later.next_slot, "no other event will come");
 }
 
 #[test]
@@ -480,7 +498,7 @@ fn an_index_has_never_both_succeeded_and_failed() {
     assert_eq!(
         outcome(json!({ "failedIndexes": "0" }), &both),
         (String::new(), "0".to_owned()),
-        "what is stored stays"
+        "the stored index does not change"
     );
     assert_eq!(outcome(json!({ "completedIndexes": "0" }), &both), ("0".to_owned(), String::new()));
 }

@@ -79,8 +79,8 @@ fn uncounted_content_is_unknown_and_not_removed() {
         ("all was counted", Findings::default(), ["False", "False"]),
         ("a list failed", Findings { uncounted: true, ..Findings::default() }, ["Unknown", "Unknown"]),
         ("discovery failed", Findings { discovery: why(), ..Findings::default() }, ["Unknown", "Unknown"]),
-        ("a group version is none", Findings { unparsable: why(), ..Findings::default() }, ["Unknown", "Unknown"]),
-        ("something is known to be left", Findings { uncounted: true, ..stuck() }, ["True", "True"]),
+        ("a malformed group version", Findings { unparsable: why(), ..Findings::default() }, ["Unknown", "Unknown"]),
+        ("content is known to remain", Findings { uncounted: true, ..stuck() }, ["True", "True"]),
     ];
     for (name, findings, want) in cases {
         let conditions = update(&[], &findings, NOW).unwrap();
@@ -101,7 +101,7 @@ fn acceptance_namespace_021_a_recovered_failure_changes_its_condition_and_transi
     assert_eq!((&before[2].status, &after[2].status), (&ConditionStatus::True, &ConditionStatus::False));
     assert_eq!(after[2].last_transition, Some(NOW));
     for other in [0, 1, 3, 4] {
-        assert_eq!(before[other], after[other], "the others are as they were");
+        assert_eq!(before[other], after[other], "the other conditions do not change");
     }
 }
 
@@ -125,7 +125,7 @@ fn conditions_of_other_types_keep_their_position() {
 #[test]
 fn the_failure_of_a_pass_contains_all_errors() {
     assert_eq!(Findings::default().failure(), None);
-    assert_eq!(stuck().failure(), None, "what waits for its finalizers is no failure");
+    assert_eq!(stuck().failure(), None, "content with finalizers is not a failure");
     let findings = Findings { discovery: Some("no answer".to_owned()), ..failing(&["zebra", "ant"]) };
     assert_eq!(findings.failure().unwrap(), "no answer, ant, zebra");
 }

@@ -133,7 +133,7 @@ async fn acceptance_common_045_a_stale_store_keeps_the_record_and_enqueues_when_
     assert_eq!(rig.wakes(), 1);
     assert_eq!(rig.park_if_stale("a"), None);
     assert!(rig.consistency.records.lock().is_empty());
-    assert_eq!(rig.skips("pods").as_deref(), Some("1"), "a pass is no skip");
+    assert_eq!(rig.skips("pods").as_deref(), Some("1"), "a sync that runs is not a skip");
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_do_not_block() {
     rig.record_write("a", &pods, "malformed");
     rig.record_write("a", &pods, "100");
     rig.record_write("a", &pods, "malformed");
-    assert_eq!(rig.record("a"), ["100"], "neither hides nor replaces one that can");
+    assert_eq!(rig.record("a"), ["100"], "a version that cannot be compared does not replace it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn acceptance_common_048_the_highest_version_is_recorded() {
     assert_eq!(rig.record("a"), ["102"]);
     rig.write_up_to(101);
     rig.thaw("pods").await;
-    assert!(pods.has_passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower one would not do");
+    assert!(pods.has_passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower version is not enough");
     rig.record_write("a", &pods, "103");
     assert_eq!(rig.record("a"), ["103"]);
     rig.write_up_to(103);
@@ -251,7 +251,7 @@ async fn every_type_must_have_caught_up() {
     assert!(rig.park_if_stale("a").is_some());
     rig.thaw("pods").await;
     assert_eq!(rig.wakes(), 1);
-    assert!(rig.park_if_stale("a").is_some(), "the wake is not lost with the type that has caught up");
+    assert!(rig.park_if_stale("a").is_some(), "the callback of the other type remains");
     assert_eq!((rig.skips("pods").as_deref(), rig.skips("nodes").as_deref()), (Some("1"), Some("1")));
     rig.thaw("nodes").await;
     assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None));
@@ -265,7 +265,7 @@ async fn a_key_parked_repeatedly_adds_one_callback_for_each_version() {
     for _ in 0..100 {
         assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     }
-    assert_eq!(rig.skips("pods").as_deref(), Some("100"), "each look is counted");
+    assert_eq!(rig.skips("pods").as_deref(), Some("100"), "each attempt is counted");
     rig.record_write("a", &pods, "101");
     rig.record_write("a", &pods, "101");
     for _ in 0..100 {
@@ -280,7 +280,7 @@ async fn a_key_parked_repeatedly_adds_one_callback_for_each_version() {
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.write_up_to(102);
     rig.thaw("pods").await;
-    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (3, None), "a later write is waited for anew");
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (3, None), "a later write adds a callback");
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,7 +358,7 @@ async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_li
     });
     sleep(60 * SECOND).await;
     assert_eq!(pods.store_version(), Some(99.into()));
-    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (1, None), "enqueued, and passed");
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (1, None), "enqueued, and not parked again");
     // Later writes are awaited as before.
     rig.cluster.freeze_watches("pods");
     rig.write_up_to(100);

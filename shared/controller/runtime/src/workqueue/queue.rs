@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     /// Dropping the future loses no key and no notification.
     pub async fn get(&self) -> Option<K> {
         loop {
-            // Register for a notification before looking, so that an add between look and wait is not missed. Each
+            // Register for a notification before the check, so that an add between check and wait is not missed. Each
             // waiting `get` uses the earliest deadline, so a dropped `get` does not remove the timer of another.
             let mut woken = pin!(self.0.wake.notified());
             woken.as_mut().enable();
@@ -127,7 +127,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
                 TryGet::Key(key) => return Some(key),
                 TryGet::End => return None,
                 TryGet::Nothing { until: None } => woken.await,
-                // Notification or deadline: the next look handles both.
+                // Notification or deadline: the next check handles both.
                 TryGet::Nothing { until: Some(deadline) } => drop(tokio::time::timeout_at(deadline, woken).await),
             }
         }

@@ -50,14 +50,14 @@ fn acceptance_common_003_an_observed_deletion_does_not_fulfil_a_creation() {
 fn acceptance_common_004_expectations_expire_after_five_minutes() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 1, now);
-    assert!(!expectations.is_satisfied(&owner, now + TTL), "strictly more");
+    assert!(!expectations.is_satisfied(&owner, now + TTL), "only after the TTL");
     assert!(expectations.is_satisfied(&owner, now + TTL + Duration::from_nanos(1)));
-    assert_eq!(expectations.counters(&owner), Some((1, 0)), "expiry drops nothing");
+    assert_eq!(expectations.counters(&owner), Some((1, 0)), "an expired record is kept");
 
     let expiry = expectations.expires_at(&owner).unwrap();
-    assert!(expectations.is_satisfied(&owner, expiry), "who comes again then may act");
+    assert!(expectations.is_satisfied(&owner, expiry), "a later sync may act");
     expectations.raise(&owner, 1, 0);
-    assert_eq!(expectations.expires_at(&owner), Some(expiry), "only a new record starts anew");
+    assert_eq!(expectations.expires_at(&owner), Some(expiry), "only a new record resets the expiry");
     expectations.lower(&owner, 2, 0);
     assert_eq!(expectations.expires_at(&owner), None);
 }
@@ -162,5 +162,5 @@ fn deletions_are_expected_in_addition_to_outstanding_creations() {
     expectations.expect_creations(&owner, 3, now);
     let later = now + TTL + TICK;
     expectations.add_deletions(&owner, [uid("b")], later);
-    assert_eq!(expectations.counters(&owner), Some((0, 1)), "what has expired is not waited for once more");
+    assert_eq!(expectations.counters(&owner), Some((0, 1)), "expired expectations are not awaited again");
 }

@@ -78,7 +78,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "camelCase")]
-    #[expect(dead_code, reason = "what is read is of no interest")]
+    #[expect(dead_code, reason = "the values are not used")]
     struct Pod {
         name: String,
         #[serde(default)]
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[derive(Debug, Deserialize)]
-    #[expect(dead_code, reason = "what is read is of no interest")]
+    #[expect(dead_code, reason = "the values are not used")]
     struct Container {
         image: String,
         #[serde(default)]

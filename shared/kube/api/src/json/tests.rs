@@ -82,9 +82,9 @@ fn object_without_readable_metadata_is_garbage() {
         ("no metadata", event("ADDED", "{}")),
         ("no name", event("ADDED", r#"{"metadata":{"uid":"u"}}"#)),
         ("a uid that is no text", event("ADDED", r#"{"metadata":{"name":"p","uid":7}}"#)),
-        ("a deletion at no time", event("ADDED", r#"{"metadata":{"name":"p","deletionTimestamp":"soon"}}"#)),
-        ("a bookmark of nothing", event("BOOKMARK", "{}")),
-        ("an error of no status", event("ERROR", "1")),
+        ("a malformed deletion time", event("ADDED", r#"{"metadata":{"name":"p","deletionTimestamp":"soon"}}"#)),
+        ("a bookmark without an object", event("BOOKMARK", "{}")),
+        ("an error without a status", event("ERROR", "1")),
     ] {
         assert!(matches!(Pod::decode_frame(text.as_bytes()), Frame::Garbage(_)), "{name}");
         assert!(matches!(Meta::decode_frame(text.as_bytes()), Frame::Garbage(_)), "{name}");

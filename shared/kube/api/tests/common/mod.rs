@@ -28,7 +28,7 @@ impl Pods {
     }
 
     /// A page with the pods `from..to`.
-    #[allow(dead_code, reason = "only one of the users wants pages")]
+    #[allow(dead_code, reason = "only one of the users needs pages")]
     pub(crate) fn page(&mut self, from: usize, to: usize) -> &[u8] {
         self.frame.clear();
         self.frame.push_str(r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#);

@@ -261,7 +261,7 @@ mod tests {
         let file = TokenFile::open(path.clone(), Some(fallback), Clock::system()).unwrap();
         let sent = || file.value().to_str().unwrap().to_owned();
         for (name, after, content, want) in [
-            ("there is no file", 0, None, "Bearer old"),
+            ("the file is missing", 0, None, "Bearer old"),
             ("the file is written", 0, Some("one"), "Bearer old"),
             ("a second later", 1, None, "Bearer one"),
             ("it is renewed", 59, Some("two"), "Bearer one"),

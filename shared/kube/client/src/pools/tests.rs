@@ -410,7 +410,7 @@ async fn dropped_request_retires_no_connection() {
     let manager = Manager::to(&server);
     let api = manager.api();
     tokio::select! {
-        _ = api.read("/slow", "*/*") => panic!("never answered"),
+        _ = api.read("/slow", "*/*") => panic!("the server sends no response"),
         () = arrived.notified() => {}
     }
     assert_eq!(read(&api).await.unwrap(), "0");

@@ -64,7 +64,11 @@ fn repeated_reports_are_one_event_with_a_count() {
         assert_eq!(rig.observe(object, reason, message, 3_600).unwrap().count, Some(1), "another {what}");
     }
     let object = ObjectReference { resource_version: Some("9".to_owned()), ..pod("a") };
-    assert_eq!(rig.observe(object, "Failed", "m", 3_600).unwrap().count, Some(4), "a version makes no other event");
+    assert_eq!(
+        rig.observe(object, "Failed", "m", 3_600).unwrap().count,
+        Some(4),
+        "the resourceVersion does not matter"
+    );
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn acceptance_machinery_037_the_tenth_message_of_a_reason_and_all_further_ones_a
     assert_eq!((count, message.as_str()), (1, "(combined from similar events): m9"));
     assert_eq!(rig.about_a("Failed", "m10", 10), (combined.clone(), 2, format!("{COMBINED_PREFIX}m10")));
     assert_eq!(rig.about_a("Failed", "m10", 11).1, 3);
-    assert_eq!(rig.about_a("Failed", "m3", 12).1, 2, "one of the first nine still has its own");
+    assert_eq!(rig.about_a("Failed", "m3", 12).1, 2, "an earlier message is counted in its own event");
     assert_eq!(rig.about_a("Other", "m99", 13).2, "m99", "another reason");
 
     // A pause of exactly ten minutes changes nothing. After one more second the messages are counted from the start.
@@ -121,7 +125,7 @@ fn event_has_the_same_fields_as_upstream() {
 }
 
 #[test]
-fn acceptance_machinery_041_an_event_about_a_cluster_scoped_object_lives_in_default() {
+fn acceptance_machinery_041_an_event_about_a_cluster_scoped_object_is_in_default() {
     let mut rig = rig();
     for namespace in [None, Some(String::new())] {
         let node = ObjectReference { kind: Some("Node".to_owned()), namespace, ..pod("n1") };

@@ -23,7 +23,7 @@ fn modified(name: &str, version: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_goes_on_once_it_was_handled() {
+async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_the_events_after_it() {
     let mut world = World::new();
     let informer = world.informers.typed::<Thing>();
     let (log, watched) = (Log::default(), informer.watched());
@@ -97,7 +97,7 @@ async fn acceptance_machinery_005_010_a_watch_that_ends_is_resumed_from_the_last
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and_nothing_else() {
+async fn acceptance_machinery_006_011_012_017_a_relist_reports_the_missed_changes_and_no_others() {
     let first = ["gone", "same", "replaced", "changed"];
     let first: Vec<_> = first.iter().zip(1..).map(|(name, version)| object(name, version, "red")).collect();
     let (mut world, informer, stream) = World::synced(&first, 9).await;
@@ -230,7 +230,7 @@ async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_fu
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_asked_for_with_backoff() {
+async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_requested_with_backoff() {
     let mut world = World::new();
     let informer = world.informers.typed::<Thing>();
     let log = Log::default();
@@ -251,11 +251,11 @@ async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_asked_for_
     let series =
         "mini_kcm_informer_failures_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
     assert!(world.metric(series).unwrap() >= 10.0);
-    assert!(informer.watched().unanswered_for().is_none(), "a refusal is an answer");
+    assert!(informer.watched().unanswered_for().is_none(), "a refusal is a response");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_in_order() {
+async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_delivered_in_order() {
     let (_world, informer, stream) = World::synced(&[], 1).await;
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).wait_for_sync().await;
@@ -275,7 +275,7 @@ async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_frozen_on_a_living_connection_is_healed_within_90_s_without_list() {
+async fn a_frozen_watch_on_a_working_connection_is_reopened_within_90_s_without_list() {
     let (mut world, informer, _stream) = World::synced(&[object("a", 3, "red")], 9).await;
     // The stream of the first set becomes silent, and the connection accepts no new stream.
     let silent_since = world.clock.now();
@@ -333,7 +333,7 @@ async fn a_response_is_overdue_until_an_unreachable_server_is_back() {
         world.server.next().await.fail();
     }
     let call = world.server.next().await;
-    assert!(!call.is_set(), "without an answer the version is not lost");
+    assert!(!call.is_set(), "the version is kept without a response");
     let watched = informer.watched();
     assert!(watched.unanswered_for().unwrap() >= 100 * SECOND && watched.silent_for().unwrap() >= 100 * SECOND);
     let (_, _stream) = call.open();
@@ -357,7 +357,7 @@ async fn a_first_set_that_does_not_come_by_stream_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_deleted_or_changed_while_their_set_arrives_are_as_they_were_last() {
+async fn objects_deleted_or_changed_while_their_set_arrives_have_their_last_state() {
     let mut world = World::new();
     let informer = world.informers.typed::<Thing>();
     let (_, stream) = world.server.watch().await;

@@ -21,7 +21,7 @@ async fn stopped_dynamic_informer_leaves_nothing_running() {
     stream.send_event(&set_end(9));
     dynamic.watched().wait_for_sync().await;
     assert_eq!(dynamic.store().get("ns", "a").unwrap().unwrap().version, 3.into());
-    assert!(world.informers.all().is_empty(), "readiness does not depend on it");
+    assert!(world.informers.all().is_empty(), "readiness does not wait for a dynamic informer");
     assert!(world.metrics.encode().contains("widgets"));
     let watched = Arc::downgrade(&dynamic.watched());
     dynamic.stop().await;
@@ -173,7 +173,7 @@ async fn a_typed_informer_delivers_metadata_from_watch_and_relist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_knows_no_partial_metadata_is_read_from_whole_objects() {
+async fn a_server_without_partial_metadata_is_read_from_whole_objects() {
     let mut world = World::new();
     let dynamic = world.informers.dynamic(widgets(), Scope::Cluster);
     // A server without partial metadata answers 406 unless the Accept header has plain JSON too.

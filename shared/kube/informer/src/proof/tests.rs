@@ -81,7 +81,7 @@ async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_
     assert_eq!((world.clock.boot(), call.parameter("timeoutSeconds")), (after(3_500), "3"));
     assert!(stream.is_closed());
     let call = world.server.next().await;
-    assert_eq!(world.clock.boot(), after(4_000), "writes until then are covered");
+    assert_eq!(world.clock.boot(), after(4_000), "writes of the old term are covered");
     respond_with_version(call, 50);
     tokio::time::sleep(Duration::from_millis(700)).await;
     proof.send_event(&bookmark(50));

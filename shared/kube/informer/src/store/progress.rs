@@ -82,7 +82,7 @@ mod tests {
                 woken.fetch_add(1, Ordering::SeqCst);
             })
         };
-        assert!(!progress.has_passed(&Version::from(1)), "nothing is passed before the first set");
+        assert!(!progress.has_passed(&Version::from(1)), "no version has passed before the first set");
         for incomparable in ["", "0", "no-number"] {
             let version = Version::new(incomparable);
             assert!(progress.has_passed(&version) && progress.call_when_passed(&version, wake()), "{incomparable:?}");
@@ -147,7 +147,7 @@ mod tests {
                 if passed + woken.load(Ordering::SeqCst) != round {
                     // The other thread runs its remaining rounds without waiting.
                     current_round.store(ROUNDS, Ordering::SeqCst);
-                    panic!("round {round} was neither passed nor woken");
+                    panic!("round {round}: not passed, and no callback");
                 }
             }
         });

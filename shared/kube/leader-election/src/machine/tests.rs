@@ -85,7 +85,7 @@ fn describe(action: &ElectionAction) -> String {
             format!("acquired {}", takeover.split('(').next().unwrap_or_default())
         }
         ElectionAction::Signal(Signal::Lost(why)) => format!("lost: {why}"),
-        ElectionAction::Signal(Signal::NewLeader(who)) => format!("leader {who}"),
+        ElectionAction::Signal(Signal::NewLeader(holder)) => format!("leader {holder}"),
     }
 }
 
@@ -109,7 +109,7 @@ fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
                     Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version), creation: None };
                 machine.on_response(RequestOutcome::Stored(written), now);
             }
-            Failed => machine.on_response(RequestOutcome::Failed("no luck".to_owned()), now),
+            Failed => machine.on_response(RequestOutcome::Failed("request failed".to_owned()), now),
             Observed(lease) => machine.on_lease_event(LeaseEvent::Current(Box::new(lease)), now),
             Deleted(lease) => machine.on_lease_event(LeaseEvent::Deleted(Box::new(lease)), now),
         }
@@ -198,7 +198,7 @@ fn a_leader_that_cannot_renew_stops_at_the_deadline_counted_from_the_last_sendin
         // The request had no response for a long time, so the next attempt does not wait for the retry period.
         (9.1, Failed, &["failed", "update us t0 @2"]),
         (11.99, Tick, &[]),
-        (12.0, Tick, &["lost: no renewal succeeded for 10.0s: no luck"]),
+        (12.0, Tick, &["lost: no renewal succeeded for 10.0s: request failed"]),
         (12.1, Stored(3), &[]),
         (99.0, Tick, &[]),
     ];
@@ -209,12 +209,15 @@ fn a_leader_that_cannot_renew_stops_at_the_deadline_counted_from_the_last_sendin
 #[test]
 fn acceptance_machinery_056_after_a_pause_the_old_term_is_not_renewed() {
     let cases: [(&str, Vec<Row<'_>>); 3] = [
-        ("paused while resting", vec![(30.0, Tick, &["lost: no renewal succeeded for 30.0s"])]),
+        ("paused between two renewals", vec![(30.0, Tick, &["lost: no renewal succeeded for 30.0s"])]),
         (
             "paused while a renewal was in flight, whose response is delayed",
             vec![(2.0, Tick, &["update us t0 @1"]), (30.0, Stored(2), &["lost: no renewal succeeded for 30.0s"])],
         ),
-        ("the watch speaks first", vec![(30.0, Observed(lease("b", 1, 9)), &["lost: no renewal succeeded for 30.0s"])]),
+        (
+            "the watch event comes first",
+            vec![(30.0, Observed(lease("b", 1, 9)), &["lost: no renewal succeeded for 30.0s"])],
+        ),
     ];
     for (name, rows) in cases {
         let mut machine = leader();
@@ -226,7 +229,7 @@ fn acceptance_machinery_056_after_a_pause_the_old_term_is_not_renewed() {
 #[test]
 fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_term_at_once() {
     let cases: [(&str, Vec<Row<'_>>); 3] = [
-        ("seen by the watch", vec![(1.0, Observed(lease("b", 1, 5)), &["lost: b holds the lease"])]),
+        ("observed by the watch", vec![(1.0, Observed(lease("b", 1, 5)), &["lost: b holds the lease"])]),
         (
             "read after a conflict",
             vec![
@@ -236,7 +239,7 @@ fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_ter
             ],
         ),
         (
-            "seen by the watch while a renewal is in flight",
+            "observed by the watch while a renewal is in flight",
             vec![(2.0, Tick, &["update us t0 @1"]), (2.01, Observed(lease("b", 1, 5)), &["lost: b holds the lease"])],
         ),
     ];
@@ -332,7 +335,7 @@ fn released_lease_is_acquired_as_soon_as_it_is_observed() {
     };
     let cases: [(&str, Vec<Row<'static>>); 6] = [
         (
-            "by ours, while resting",
+            "by ours, between two attempts",
             vec![
                 (1.0, Observed(released_by_ours(4, 2)), &["update us t5 @2"]),
                 (1.01, Stored(3), &["leader us", "renewed", "acquired ReleasedByOurs"]),
@@ -359,7 +362,7 @@ fn released_lease_is_acquired_as_soon_as_it_is_observed() {
             ],
         ),
         (
-            "another standby was quicker",
+            "another standby was faster",
             vec![
                 (1.0, Observed(released_by_ours(4, 2)), &["update us t5 @2"]),
                 (1.01, Observed(held_by_ours("b", 5, 3)), &["leader b"]),
@@ -445,7 +448,7 @@ fn late_response_begins_no_term() {
 }
 
 #[test]
-fn a_deleted_lease_is_put_back_by_its_holder_and_left_alone_by_others_until_it_would_have_ended() {
+fn a_deleted_lease_is_created_again_by_its_holder_and_by_others_only_after_its_end() {
     let mut machine = leader();
     let gone = machine.observed.as_ref().unwrap().lease.clone().with_stored_version(Uid::new("u"), Version::from(2));
     let rows: Vec<Row<'_>> = vec![

@@ -126,7 +126,7 @@ async fn run(seed: u64) -> (u32, i64) {
         race.check(seed);
     }
     let leaders = race.running.iter().filter(|it| it.term.is_valid()).count();
-    assert_eq!(leaders, 1, "seed {seed}: nobody leads though all is well");
+    assert_eq!(leaders, 1, "seed {seed}: not exactly one leader after the faults");
     (race.handed_over, race.server.transitions())
 }
 
@@ -139,7 +139,7 @@ async fn terms_never_overlap_and_one_process_leads_at_the_end() {
     }
     // A single seed may have few faults.
     let moved = total.0 > 5 && total.1 > 50;
-    assert!(moved || seeds().len() == 1, "the faults make leadership move: {total:?}");
+    assert!(moved || seeds().len() == 1, "too few changes of the leader: {total:?}");
 }
 
 #[tokio::test(start_paused = true)]

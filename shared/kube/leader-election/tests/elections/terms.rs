@@ -32,7 +32,7 @@ async fn acceptance_machinery_043_a_standby_of_a_live_holder_writes_nothing() {
     a.wait_until_leading(0.1).await;
     let mut b = Process::start(&server, "b", 2);
     assert_eq!(b.signals(600.0).await, [Signal::NewLeader("a".into())]);
-    assert!(server.log().iter().all(|it| it.who == "a" || matches!(it.what, "get" | "watch")));
+    assert!(server.log().iter().all(|it| it.client == "a" || matches!(it.what, "get" | "watch")));
     assert!(a.term.may_start_write() && !b.term.may_start_write());
 }
 
@@ -81,7 +81,7 @@ async fn prove_ahead_is_sent_when_the_fence_of_a_crashed_leader_ends() {
     a.wait_until_leading(0.1).await;
     let mut b = Process::start(&server, "b", 2);
     sleep(5.0).await;
-    assert_eq!(b.signals(0.1).await, [Signal::NewLeader("a".into())], "not while it renews");
+    assert_eq!(b.signals(0.1).await, [Signal::NewLeader("a".into())], "not while the holder renews");
     drop(a);
     let last = server.writes("a").last().unwrap().at;
     let Signal::ProveAhead { last_write } = b.elector.next().await else { panic!() };
@@ -94,7 +94,7 @@ async fn prove_ahead_is_sent_when_the_fence_of_a_crashed_leader_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_045_046_a_newcomer_waits_for_as_long_as_the_lease_itself_says() {
+async fn acceptance_machinery_045_046_a_new_process_waits_for_the_duration_in_the_lease() {
     let day = secs(86_400.0);
     for (seconds, wall) in [(15, epoch()), (60, epoch()), (15, epoch() + day), (15, epoch() - day)] {
         let server = Server::new();
@@ -123,7 +123,7 @@ async fn acceptance_machinery_047_a_release_is_taken_at_once_with_its_notes() {
     assert_eq!(b.wait_until_leading(1.0).await, Takeover::ReleasedByOurs(notes));
     assert!(server.elapsed() - released < secs(0.15), "promise 4: {:?}", server.elapsed() - released);
     assert_eq!((server.holder().as_str(), server.transitions()), ("b", 1));
-    assert!(server.lease()["metadata"]["annotations"].get("mini-kcm.io/hand-over").is_none(), "used up");
+    assert!(server.lease()["metadata"]["annotations"].get("mini-kcm.io/hand-over").is_none(), "the notes are removed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,12 +141,15 @@ async fn acceptance_machinery_047_a_release_is_taken_at_the_next_try_where_watch
         assert_eq!(b.wait_until_leading(10.0).await, Takeover::Other, "without notes everything is proved");
         assert!(server.elapsed() - released < secs(4.5), "seed {seed}");
         assert_eq!(server.transitions(), 1);
-        assert!(server.log().iter().filter(|it| it.what == "watch" && it.who == "b").count() <= 2, "asks rarely");
+        assert!(
+            server.log().iter().filter(|it| it.what == "watch" && it.client == "b").count() <= 2,
+            "few watch requests"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_048_an_unreachable_leader_stops_before_anybody_takes_over() {
+async fn acceptance_machinery_048_an_unreachable_leader_stops_before_another_takes_over() {
     for mode in [Mode::Hang, Mode::Broken, Mode::LosesResponses] {
         for seed in 0..6 {
             let server = Server::new();
@@ -165,7 +168,7 @@ async fn acceptance_machinery_048_an_unreachable_leader_stops_before_anybody_tak
             assert_ne!(server.holder(), "b", "{mode:?} {seed}: two leaders");
             a.link.set(Mode::Up);
             b.wait_until_leading(25.0).await;
-            assert!(a.signals(30.0).await.is_empty(), "over is over");
+            assert!(a.signals(30.0).await.is_empty(), "an ended term stays ended");
             assert_eq!(server.holder(), "b");
         }
     }
@@ -186,7 +189,7 @@ async fn acceptance_shell_035_with_renewals_blocked_the_term_ends_ten_seconds_af
             let after = server.elapsed() - renewed;
             assert!(secs(9.99) <= after && after <= secs(10.0), "{mode:?} {seed}: {after:?}");
             assert!(!a.term.may_start_write());
-            assert_eq!(server.holder(), "a", "{mode:?} {seed}: before anybody else leads");
+            assert_eq!(server.holder(), "a", "{mode:?} {seed}: before another process leads");
         }
     }
 }
@@ -224,7 +227,7 @@ async fn acceptance_machinery_049_a_leader_that_was_overwritten_stops_and_does_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_050_a_conflict_is_solved_by_reading_and_keeps_what_others_wrote() {
+async fn acceptance_machinery_050_a_conflict_is_resolved_by_a_read_and_keeps_the_writes_of_others() {
     let server = Server::new();
     let link = server.link("a");
     link.forbid_watch();
@@ -258,7 +261,7 @@ async fn edit_by_another_client_causes_no_conflict_with_a_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_052_the_gauge_says_who_leads_and_the_events_read_as_upstream() {
+async fn acceptance_machinery_052_the_gauge_shows_the_leader_and_the_events_have_the_texts_of_upstream() {
     let server = Server::new();
     let mut a = Process::start(&server, "a", 1);
     assert_eq!(a.master_status(), 0, "exported from the start");
@@ -357,15 +360,15 @@ async fn lost_response_to_an_acquisition_keeps_the_previous_holder() {
     a.elector.release(Some(notes.clone())).await.unwrap();
     b.link.set(Mode::LosesResponses);
     sleep(2.0).await;
-    assert_eq!(server.holder(), "b", "it was stored");
-    assert!(!b.term.is_valid(), "but that is not known");
+    assert_eq!(server.holder(), "b", "the write is stored");
+    assert!(!b.term.is_valid(), "but its response is lost");
     b.link.set(Mode::Up);
     assert_eq!(b.wait_until_leading(15.0).await, Takeover::ReleasedByOurs(notes));
     assert_eq!(server.transitions(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_survives_conflicts_and_outages_and_a_renewal_in_flight() {
+async fn a_release_succeeds_despite_conflicts_outages_and_a_renewal_in_flight() {
     for seed in 0..20 {
         let server = Server::new();
         let mut a = Process::start(&server, "a", seed);
@@ -384,7 +387,7 @@ async fn a_release_survives_conflicts_and_outages_and_a_renewal_in_flight() {
         a.elector.release(None).await.unwrap();
         assert_eq!((server.holder().as_str(), server.transitions()), ("", 0), "seed {seed}");
         sleep(60.0).await;
-        assert_eq!(server.holder(), "", "seed {seed}: nothing renews any more");
+        assert_eq!(server.holder(), "", "seed {seed}: no further renewal");
     }
 }
 
@@ -398,7 +401,10 @@ async fn release_while_an_acquisition_is_in_flight_clears_the_holder() {
         let a = Process::start(&server, "a", 1);
         a.link.set(Mode::LateWrites);
         sleep(0.5).await;
-        assert!(server.writes("a").is_empty() && server.log().len() > 1, "it has looked, and has sent its claim");
+        assert!(
+            server.writes("a").is_empty() && server.log().len() > 1,
+            "the read is done, and the write is in flight"
+        );
         a.elector.release(None).await.unwrap();
         sleep(60.0).await;
         assert_eq!((server.holder().as_str(), server.writes("a").len()), ("", 2), "claimed and released");

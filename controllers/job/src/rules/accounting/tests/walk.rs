@@ -212,15 +212,15 @@ impl Simulation {
             (0, 0) // Counted by its index.
         } else {
             let is_neutral = !has_ended(worker.pod) || worker.pod.meta.deletion.is_some();
-            assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{worker:?} is told of nowhere");
+            assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{worker:?} is counted nowhere");
             (0, 0)
         };
         if self.roll_failure() {
             return false;
         }
         self.expected = (self.expected.0 + succeeded, self.expected.1 + failed);
-        let Some(pod) = self.pods.iter_mut().find(|it| it.meta.uid == *uid) else { panic!("{uid} is not there") };
-        assert!(has_our_finalizer(pod), "{uid} is let go twice");
+        let Some(pod) = self.pods.iter_mut().find(|it| it.meta.uid == *uid) else { panic!("pod {uid} does not exist") };
+        assert!(has_our_finalizer(pod), "the finalizer of {uid} is removed twice");
         pod.meta.finalizers = Default::default();
         true
     }

@@ -27,18 +27,22 @@ fn only_workers_without_progress_are_stuck() {
     let waiting = |depth, oldest, active| Reading { depth, oldest: Some(oldest), active, ..BASE };
     let busy = |since_polls: &[Duration]| Reading { since_polls: since_polls.to_vec(), ..BASE };
     let cases = [
-        Case { name: "nothing to do, for hours", reading: Reading { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
-        Case { name: "busy, and something happened lately", reading: busy(&[almost, SECOND]), want: Ok(()) },
+        Case { name: "no keys for hours", reading: Reading { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
+        Case { name: "busy, with recent progress", reading: busy(&[almost, SECOND]), want: Ok(()) },
         Case { name: "one of two is stuck", reading: busy(&[SECOND, STALL]), want: Err(Stuck::Key("q", STALL)) },
-        Case { name: "the first key after a quiet hour", reading: waiting(1, SECOND, Some(100 * STALL)), want: Ok(()) },
-        Case { name: "a long queue that moves", reading: waiting(9, 100 * STALL, Some(SECOND)), want: Ok(()) },
+        Case {
+            name: "the first key after an hour without keys",
+            reading: waiting(1, SECOND, Some(100 * STALL)),
+            want: Ok(()),
+        },
+        Case { name: "a long queue with progress", reading: waiting(9, 100 * STALL, Some(SECOND)), want: Ok(()) },
         Case {
             name: "keys wait and free workers take none",
             reading: waiting(3, STALL + SECOND, Some(2 * STALL)),
             want: Err(Stuck::Queue("q", 3, STALL + SECOND)),
         },
         Case {
-            name: "keys wait because every worker is busy, and moves",
+            name: "keys wait because every worker is busy, with progress",
             reading: Reading { since_polls: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
             want: Ok(()),
         },

@@ -76,7 +76,7 @@ async fn each_outcome_is_reported_to_the_queue() {
     let ms = |at: u32| at * MS;
     let want = [(ms(0), 0), (ms(5), 1), (ms(15), 2), (ms(1_015), 2), (ms(1_035), 3), (ms(3_035), 0), (ms(3_040), 1)];
     assert_eq!(*calls.lock(), want);
-    assert_eq!(rig.queue.failures(&"a"), 0, "Done forgets");
+    assert_eq!(rig.queue.failures(&"a"), 0, "Done resets the back-off");
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn a_panic_of_one_key_is_contained_counted_and_retried_with_back_off() {
     sleep(1_000 * MS).await;
     assert_eq!(*calls.lock(), [(Duration::ZERO, 0), (5 * MS, 1)]);
     assert!(rig.env.metrics.encode().contains("mini_kcm_sync_panics_total{controller=\"test\"} 1"));
-    assert!(rig.scope.panicked().now_or_never().is_none(), "the process goes on");
+    assert!(rig.scope.panicked().now_or_never().is_none(), "the process continues");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +111,7 @@ async fn a_panic_after_an_await_is_contained_too() {
     rig.queue.add("bad");
     rig.queue.add("good");
     sleep(4 * MS).await;
-    assert_eq!((rig.queue.failures(&"bad"), &**synced.lock()), (1, &["good"][..]), "the worker went on to the next");
+    assert_eq!((rig.queue.failures(&"bad"), &**synced.lock()), (1, &["good"][..]), "the worker took the next key");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn a_stop_takes_no_further_key_and_completes_running_syncs() {
     assert_eq!(*finished.lock(), ["a", "b"]);
     assert!(rig.queue.is_empty());
     rig.queue.add("late");
-    assert!(rig.queue.is_empty(), "nobody would work on it");
+    assert!(rig.queue.is_empty(), "no worker would process it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn workers_end_with_their_queue() {
     rig.queue.add("a");
     rig.queue.shut_down();
     workers.ended().await;
-    assert_eq!(calls.lock().len(), 1, "what was queued still came out");
+    assert_eq!(calls.lock().len(), 1, "queued keys are still processed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,17 +170,17 @@ async fn an_error_is_logged_once_with_controller_key_and_all_causes() {
 async fn log_lines_of_a_sync_have_controller_and_key() {
     let rig = rig();
     let (_workers, _) = rig.play(|_| {
-        tracing::warn!("said inside");
+        tracing::warn!("logged inside");
         Ok(Outcome::Done)
     });
     rig.queue.add("ns/a");
     rig.queue.add("ns/b");
     sleep(1_000 * MS).await;
-    tracing::warn!("said outside");
+    tracing::warn!("logged outside");
     let lines = rig.log.lines();
     for (line, key) in lines.iter().zip(["key=ns/a", "key=ns/b"]) {
         assert!(
-            line.contains("said inside") && line.contains("controller=\"test\"") && line.contains(key),
+            line.contains("logged inside") && line.contains("controller=\"test\"") && line.contains(key),
             "{lines:?}"
         );
     }

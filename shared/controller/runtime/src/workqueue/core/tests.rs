@@ -71,7 +71,7 @@ fn a_cancelled_delay_does_not_fire_and_a_later_one_counts() {
     assert_eq!(take_all(&mut core, now), [2, 1]);
     core.add(4, Lane::Now, now);
     core.cancel_delay(&4);
-    assert_eq!(take_all(&mut core, now), [4], "what is queued stays");
+    assert_eq!(take_all(&mut core, now), [4], "a queued key stays");
 }
 
 #[test]

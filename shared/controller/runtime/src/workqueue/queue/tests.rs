@@ -70,7 +70,7 @@ async fn a_dropped_getter_loses_no_notification() {
         let queue = queue.clone();
         async move { queue.get().await }
     });
-    tokio::select! { biased; _ = &mut first => panic!("nothing to get"), () = settle() => {} }
+    tokio::select! { biased; _ = &mut first => panic!("no key is queued"), () = settle() => {} }
     queue.add(1); // Notifies the getter that has waited longest.
     drop(first);
     assert_eq!(second.await.unwrap(), Some(1));
@@ -167,7 +167,7 @@ async fn no_add_is_lost_and_no_key_has_two_workers() {
             let (queue, wanted, seen, in_work) = (queue.clone(), wanted.clone(), seen.clone(), in_work.clone());
             tokio::spawn(async move {
                 while let Some(key) = queue.get().await {
-                    assert!(in_work.lock().insert(key), "key {key} is with two workers");
+                    assert!(in_work.lock().insert(key), "two workers have key {key}");
                     let newest = wanted[key as usize].load(Ordering::SeqCst);
                     yield_now().await;
                     seen[key as usize].store(newest, Ordering::SeqCst);
@@ -190,7 +190,7 @@ async fn no_add_is_lost_and_no_key_has_two_workers() {
             yield_now().await;
         }
     }
-    // A lost notification would leave a key unprocessed for ever. Without one, this loop ends by itself.
+    // A lost notification would leave a key unprocessed forever. Without one, this loop ends by itself.
     let settled = async {
         while (0..KEYS as usize).any(|key| seen[key].load(Ordering::SeqCst) != ROUNDS) {
             yield_now().await;

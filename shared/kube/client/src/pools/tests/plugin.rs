@@ -280,7 +280,7 @@ async fn no_verbosity_shows_a_credential() {
     std::fs::write(script.file("output"), "status: CANARY-TOKEN").unwrap();
     let _ = read(&api).await;
     let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
-    assert!(text.contains("exec plugin") && text.len() > 10_000, "much is logged: {}", text.len());
+    assert!(text.contains("exec plugin") && text.len() > 10_000, "too little is logged: {}", text.len());
     assert!(!text.contains("CANARY"), "{}", text.lines().find(|it| it.contains("CANARY")).unwrap());
     let key = identity.key.serialize_pem();
     let secret = key.lines().nth(1).unwrap();

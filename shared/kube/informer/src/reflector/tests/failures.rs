@@ -41,7 +41,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
 }
 
 #[test]
-fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_after_two_quiet_minutes() {
+fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_restart_after_two_minutes_without_failure() {
     let mut rig = typed();
     let fail = |rig: &mut Rig| {
         rig.next();
@@ -80,7 +80,7 @@ fn acceptance_machinery_009_a_watch_that_ends_within_a_second_without_a_frame_ba
 }
 
 #[test]
-fn acceptance_machinery_023_a_forbidden_type_is_asked_for_with_growing_delays() {
+fn acceptance_machinery_023_a_forbidden_type_is_requested_with_growing_delays() {
     let mut rig = typed();
     let mut last = Duration::ZERO;
     for _ in 0..5 {

@@ -89,7 +89,7 @@ fn response_is_due_since_the_first_request_without_one() {
         assert_eq!(rig.reflector.unanswered_since(), Some(requested_at));
     }
     rig.refused(Failure::Other);
-    assert_eq!(rig.reflector.unanswered_since(), None, "a refusal is an answer");
+    assert_eq!(rig.reflector.unanswered_since(), None, "a refusal is a response");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn failing_since_is_the_first_failure_until_a_watch_is_open_or_a_set_complete() 
     rig.set_end(9);
     assert_eq!(rig.reflector.failing_since(), None);
     rig.pass(SECOND).ended(StreamEnd::Clean);
-    assert_eq!(rig.reflector.failing_since(), None, "it is about to be opened again");
+    assert_eq!(rig.reflector.failing_since(), None, "it will be opened again");
     rig.expect_watch(9);
     rig.refused(Failure::Unreachable);
     assert_eq!(rig.reflector.failing_since(), Some(rig.now));

@@ -16,7 +16,7 @@ fn acceptance_machinery_005_a_watch_that_ends_in_time_is_reopened_without_list_o
 }
 
 #[test]
-fn acceptance_machinery_006_after_410_the_set_is_asked_for_from_the_last_version_first() {
+fn acceptance_machinery_006_after_410_the_set_is_requested_from_the_last_version_first() {
     for in_stream in [true, false] {
         let mut rig = typed().watching(20);
         if in_stream {

@@ -1,6 +1,6 @@
 //! A server with one Lease, and processes that compete for it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod process;
 mod server;

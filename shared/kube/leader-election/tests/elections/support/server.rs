@@ -37,7 +37,7 @@ struct State {
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) at: Duration,
-    pub(crate) who: String,
+    pub(crate) client: String,
     /// `get`, `create`, `update`, `watch`
     pub(crate) what: &'static str,
     pub(crate) code: u16,
@@ -100,8 +100,8 @@ impl Server {
         self.0.lock().unwrap()
     }
 
-    pub(crate) fn link(&self, who: &str) -> Link {
-        Link(Arc::new((who.to_owned(), Mutex::new((Mode::Up, true)))))
+    pub(crate) fn link(&self, client: &str) -> Link {
+        Link(Arc::new((client.to_owned(), Mutex::new((Mode::Up, true)))))
     }
 
     /// A transport to the server in memory, over this link.
@@ -142,8 +142,8 @@ impl Server {
     }
 
     /// The stored writes of one process.
-    pub(crate) fn writes(&self, who: &str) -> Vec<Entry> {
-        self.log().into_iter().filter(|it| it.who == who && it.is_stored_write()).collect()
+    pub(crate) fn writes(&self, client: &str) -> Vec<Entry> {
+        self.log().into_iter().filter(|it| it.client == client && it.is_stored_write()).collect()
     }
 
     /// Changes the Lease as another client, without a version check.
@@ -221,10 +221,10 @@ impl State {
                     Some(_) => ("update", Err((409, "Conflict"))),
                 }
             }
-            _ => panic!("{method} {path} is not asked for by leader election"),
+            _ => panic!("unexpected request {method} {path}"),
         };
         let code = response.as_ref().map_or_else(|it| it.0, |_| 200);
-        self.log.push(Entry { at: self.clock.now() - self.start, who: link.0.0.clone(), what, code });
+        self.log.push(Entry { at: self.clock.now() - self.start, client: link.0.0.clone(), what, code });
         match response {
             Ok(lease) => respond(200, lease.to_string()),
             Err((code, reason)) => status(code, reason),
@@ -235,7 +235,7 @@ impl State {
         assert!(query.contains("fieldSelector=metadata.name%3Dkube-controller-manager"), "{query}");
         let code = if link.may_watch() { 200 } else { 403 };
         let at = self.clock.now() - self.start;
-        self.log.push(Entry { at, who: link.0.0.clone(), what: "watch", code });
+        self.log.push(Entry { at, client: link.0.0.clone(), what: "watch", code });
         if code == 403 {
             return status(403, "Forbidden");
         }
