@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_begin_with_the_owner_name_and_a_dash_if_it_fits() {
+    fn pod_names_begin_with_the_owner_name_and_a_dash_if_it_fits() {
         assert_eq!(owner("job").generate_name(), "job-");
         assert_eq!(owner(&"a".repeat(252)).generate_name().len(), 253);
         assert_eq!(owner(&"a".repeat(253)).generate_name().len(), 253);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_use_are_not_accepted() {
+    fn used_names_are_not_accepted() {
         let foo = has(json!({
             "plural": "foos", "singular": "foo", "shortNames": ["fo"], "kind": "Foo", "listKind": "FooList",
         }));
