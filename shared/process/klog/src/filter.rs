@@ -28,6 +28,7 @@ pub const OUR_CRATES: &[&str] = &[
     "mini_kcm",
     "namespace_controller",
     "playground",
+    "revisions",
     "serving",
     "tasks",
     "test_cluster",
