@@ -205,7 +205,7 @@ mod tests {
         let running: Vec<&str> = KNOWN.iter().filter(|it| selection(list).is_enabled(it)).map(|it| it.name).collect();
         assert_eq!(running, ["job-controller", "statefulset-controller"]);
         for (list, want) in [
-            ("job", vec!["serviceaccount-token-controller", "job-controller"]),
+            ("job", vec!["job-controller", "serviceaccount-token-controller"]),
             ("", vec!["serviceaccount-token-controller"]),
         ] {
             let with_key = selection(list).with_token_key(true);

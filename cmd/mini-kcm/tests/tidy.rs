@@ -50,7 +50,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// What machines may import in addition.
-const OF_MACHINES: &[&str] = &["clock", "fastrand", "rand"];
+const OF_MACHINES: &[&str] = &["client::TermLimits", "client::Written", "clock", "fastrand", "foldhash", "hashbrown"];
 
 /// The parts of those that do I/O, or read the clock or the environment.
 const EFFECTS: &[&str] = &[
