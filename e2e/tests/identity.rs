@@ -120,7 +120,7 @@ async fn acceptance_shell_040_namespace_is_deleted_with_the_rights_of_the_accoun
     .unwrap();
     create_and_delete(&admin, "last").await;
     let log = manager.log().unwrap();
-    assert!(log.contains("the token was refused: asking for another"), "{log}");
+    assert!(log.contains("the token was refused: requesting another"), "{log}");
     // A refused write to a path below /apis/ is not repeated, so only its sync may fail.
     let metrics = manager.endpoints().unwrap().send(Method::GET, "/metrics", None).await.unwrap().text;
     let refused = metrics.lines().filter(|it| it.starts_with("rest_client_requests_total{code=\"401\""));

@@ -244,7 +244,8 @@ mod tests {
                 assert!(!spec.locked || matches!(spec.stage, Stage::Stable | Stage::Deprecated), "{}", gate.name);
             }
         }
-        for name in EFFECTIVE.iter().chain(UNIMPLEMENTED.iter().map(|(name, _)| name)) {
+        let of_controllers = REGISTRATIONS.iter().flat_map(|it| it.gates);
+        for name in EFFECTIVE.iter().chain(UNIMPLEMENTED.iter().map(|(name, _)| name)).chain(of_controllers) {
             assert!(table::GATES.iter().any(|it| it.name == *name), "{name}");
         }
     }

@@ -289,6 +289,13 @@ mod tests {
     }
 
     #[test]
+    fn names_of_flags_are_unique() {
+        let mut names: Vec<&str> = flags().map(|it| it.name).collect();
+        names.sort_unstable();
+        assert_eq!(names.windows(2).find(|it| it[0] == it[1]), None);
+    }
+
+    #[test]
     fn every_section_of_a_registration_exists() {
         let sections = REGISTRATIONS.iter().flat_map(|it| it.flags).map(|it| it.section);
         for section in sections {

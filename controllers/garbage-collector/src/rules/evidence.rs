@@ -81,7 +81,7 @@ pub(crate) enum Unproved {
     /// The resource or its version is not served at this path. That proves nothing about the object.
     #[error("its type is not served")]
     NotServed(#[source] ApiError),
-    #[error("the server gave no reason")]
+    #[error("the server did not return whether it exists")]
     Failed(#[source] ApiError),
     /// The response is about neither this object nor another of its name.
     #[error("the response does not concern it")]

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use api::{ControllerRevision, Labels, Selector, Typed};
 use client::{Api, ApiError, DeleteOptions, Patch};
@@ -13,6 +13,9 @@ const MAX_COLLISIONS: u32 = 20;
 
 /// The attempts to change a number while other clients change the revision.
 const ATTEMPTS: u32 = 4;
+
+/// The pause between two of them, multiplied by the attempt number.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a revision could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +124,8 @@ impl RevisionControl {
         for attempt in 1.. {
             match self.0.patch(&ControllerRevision::resource(), namespace, name, None, &patch).await {
                 Ok(_) => break,
-                // The server repeats such a patch itself, and gives up after some conflicts.
-                Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => {}
+                // The server repeats such a patch itself, and returns this after some conflicts.
+                Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => tokio::time::sleep(PAUSE * attempt).await,
                 Err(source) => {
                     return Err(RevisionError::Request { what: "renumber", name: name.clone(), source });
                 }
@@ -161,9 +164,10 @@ pub fn of_owner(
     selector: &Selector,
     candidates: Vec<Arc<ControllerRevision>>,
 ) -> Vec<Arc<ControllerRevision>> {
-    let is_ours = |it: &ControllerRevision| match it.meta.as_ref().controller() {
-        Some(controller) => controller.uid == owner.uid,
-        None => *it.meta.namespace == *owner.namespace,
+    let is_ours = |it: &ControllerRevision| {
+        let controller = it.meta.as_ref().controller();
+        // Any user may write any uid into an object of another namespace.
+        *it.meta.namespace == *owner.namespace && controller.is_none_or(|it| it.uid == owner.uid)
     };
     candidates.into_iter().filter(|it| is_ours(it) && selector.matches(&it.labels)).collect()
 }

@@ -186,10 +186,14 @@ async fn orphans_that_match_are_adopted() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_032_own_revisions_and_orphans_that_match_are_listed() {
     let world = World::new();
+    let mut elsewhere = (*world.stored("elsewhere", "x", json!({}), world.ours())).clone();
+    elsewhere.meta.namespace = "other-namespace".into();
+    let elsewhere = Arc::new(elsewhere);
     let all = vec![
         world.stored("own", "x", json!({}), world.ours()),
         world.stored("orphan", "x", json!({}), json!([])),
         world.stored("foreign", "x", json!({}), other()),
+        elsewhere,
         world.stored("own-other-labels", "y", json!({}), world.ours()),
     ];
     let selector: Selector = serde_json::from_value(json!({ "matchLabels": { "app": "x" } })).unwrap();

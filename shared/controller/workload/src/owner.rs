@@ -15,7 +15,7 @@ pub struct Owner {
     pub uid: Uid,
     /// It is being deleted, so it neither adopts nor releases pods.
     pub deleting: bool,
-    /// Added to each adopted pod and removed from each released one.
+    /// Added to each adopted object and removed from each released one.
     pub finalizer: Option<&'static str>,
     reference: ObjectReference,
 }

@@ -49,6 +49,7 @@ impl Cached for ControllerRevision {
         }
     }
 
+    /// An orphan that does not decode has no entry: it cannot be adopted, and must not fail the sync of any object.
     fn index_meta(meta: MetaRef<'_>, add: &mut dyn FnMut(RevisionIndex)) {
         if let Some(owner) = meta.controller() {
             add(RevisionIndex::Owner(owner.uid.clone()));
