@@ -266,7 +266,7 @@ impl UnknownOutcomes {
         let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
         let message = status.as_ref().map(|it| it.message.as_str());
         match (status.as_ref().map(|it| it.code), message) {
-            // The webhook refused the pod before it was stored.
+            // The call of the webhook failed, so the pod was not stored.
             (Some(500), Some(message)) if message.contains("failed calling webhook") => return true,
             (Some(504) | None, _) => self.pending = true,
             (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,
