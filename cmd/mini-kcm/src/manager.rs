@@ -353,7 +353,7 @@ impl Manager {
         if let Some(elector) = elector
             && let Err(err) = elector.release(notes).await
         {
-            tracing::warn!(%err, "The Lease was not released: others wait for its expiry");
+            tracing::warn!(%err, "The Lease was not released: other managers must wait until it expires");
         }
         self.informers.shut_down().await;
         failure.map_or(Ok(()), Err)
