@@ -256,7 +256,7 @@ struct CreateResults {
 struct UnknownOutcomes {
     /// The server responded with an error, so the request has ended.
     ended: bool,
-    /// There was no response, or the server gave up while storing, so the pod may still be created.
+    /// There was no response, or storing timed out in the server, so the pod may still be created.
     pending: bool,
 }
 

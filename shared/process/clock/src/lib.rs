@@ -19,9 +19,9 @@ pub use drift::Drift;
 pub use jiff::Timestamp;
 pub use tokio::time::Instant;
 
-/// An instant on the clock that keeps counting while the machine is suspended (`CLOCK_BOOTTIME`).
+/// An instant on the clock that also counts the time while the machine is suspended (`CLOCK_BOOTTIME`).
 ///
-/// Lease terms are measured with it: a process must notice that its lease expired during a suspension.
+/// Lease terms are measured with it: a process must detect that its lease expired during a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootInstant(Duration);
 
