@@ -1,7 +1,7 @@
 //! Deletes objects without owners, orphans dependents on request, and deletes owners after their dependents.
 //!
-//! Guarantees: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of the
-//! matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
+//! Guarantees: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of
+//! the matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
 //! Every DELETE names the uid and resourceVersion of the judged state. The graph is only a hint: it shows which objects
 //! to check.
 //!
