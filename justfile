@@ -4,7 +4,7 @@
 playground *flags:
     cargo run --release -p playground -- {{flags}}
 
-# everything that proves something
+# all tests
 test:
     cargo test --workspace
 
@@ -13,15 +13,15 @@ check crate:
     cargo clippy -p {{crate}} --all-targets -- -D warnings
     cargo test -p {{crate}}
 
-# SEEDS=10000 just sim: the whole manager with everything going wrong, see docs/simulation.md
+# SEEDS=10000 just sim: the whole manager with injected faults, see docs/simulation.md
 sim:
     cargo test -p mini-kcm --test sim
 
-# does the simulation notice what is broken on purpose?
+# Checks that the simulation detects each broken variant.
 mutants:
     .ci/mutants
 
-# the whole of CI
+# all checks of CI
 ci:
     .ci/run
 

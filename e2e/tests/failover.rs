@@ -1,6 +1,6 @@
 //! Two replicas: the change of the leader, measured by the API server's audit log.
 //!
-//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. Two scenarios run at once,
+//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` uses 12. Two scenarios run at once,
 //! because they mostly wait, but measure milliseconds on a small machine.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]

@@ -331,7 +331,7 @@ async fn acceptance_shell_049_go_manager_with_the_same_controller_is_reported() 
     })
     .await
     .unwrap();
-    let told = ["another manager does this controller's work too", "leads under the Lease e2e-"];
+    let told = ["another manager also runs this controller", "leads under the Lease e2e-"];
     eventually("it to be logged", TIME_LIMIT, async || {
         let log = manager.log()?;
         Ok(told.iter().all(|it| log.contains(it)).then_some(()))

@@ -1,4 +1,4 @@
-//! Proves that the caches of a new leader are fresh, and writes the notes of a leaving leader for its successor.
+//! Proves that the caches of a new leader are fresh. At the end of a term, collects the notes for the next leader.
 //!
 //! A new leader must not act on a cache that lacks a write of the old leader. When a mini-kcm leader released the
 //! Lease, its notes contain the versions to wait for. In all other cases each informer is proved with a read from the

@@ -157,13 +157,13 @@ impl HealthChecks {
     }
 }
 
-/// Passes when the informer has synced. The note contains the age of its last sign of life.
+/// Passes when the informer has synced. The note contains the age of its last response.
 fn sync_check(watched: &dyn informer::Watched) -> Check {
     let name = format!("informer-sync/{}", watched.resource());
     let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));
     let note = watched
         .silent_for()
-        .map_or_else(|| "no sign of life yet".to_owned(), |age| format!("last sign of life {} s ago", age.as_secs()));
+        .map_or_else(|| "no response yet".to_owned(), |age| format!("last response {} s ago", age.as_secs()));
     Check { note, ..check }
 }
 

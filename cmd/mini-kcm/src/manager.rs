@@ -123,7 +123,7 @@ struct Manager {
 enum TermEnd {
     /// A stop was requested by a signal.
     StopRequested,
-    /// This process makes no progress or gets no watch events. Another manager should lead.
+    /// The API server is not healthy, or this process gets no watch events. Another manager should lead.
     StepDown(String),
     /// The Lease is lost, so another manager may write at any moment; or an invariant is broken.
     Aborted(String),
@@ -345,7 +345,7 @@ impl Manager {
             reason = self.wait_for_abort(elector.as_mut()) => return Err(reason),
             drained = self.drain(running) => drained?,
         }
-        // A leader that steps down without watch events has no useful notes for its successor.
+        // After a failure the caches may be stale, so the next leader gets no notes about them.
         let notes = async { if failure.is_none() { Some(freshness.collect_notes(&self.clients).await) } else { None } };
         let (notes, _) = tokio::join!(notes, join_all(recorders.iter().map(|it| it.flush(FLUSH))));
         // No write of this process is sent after this line, so the Lease may be released.
@@ -353,7 +353,7 @@ impl Manager {
         if let Some(elector) = elector
             && let Err(err) = elector.release(notes).await
         {
-            tracing::warn!(%err, "The Lease was not released: others wait for its expiry");
+            tracing::warn!(%err, "The Lease was not released: other managers must wait until it expires");
         }
         self.informers.shut_down().await;
         failure.map_or(Ok(()), Err)

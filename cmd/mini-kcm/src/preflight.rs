@@ -279,8 +279,8 @@ impl Preflight {
         if ahead.abs() < MAX_CLOCK_DIFFERENCE {
             return;
         }
-        // A Lease is judged by its observed changes. So a smaller difference than the lease duration is no danger for
-        // it.
+        // Expiry of a Lease is measured from its observed changes, not from its times. So a difference that is smaller
+        // than the lease duration does no harm.
         let lease = self.config.election.as_ref().map_or(f64::INFINITY, |it| it.lease_duration.as_secs_f64());
         let severity = if ahead.abs() < lease { Severity::Warning } else { Severity::Error };
         let direction = if ahead > 0.0 { "ahead of" } else { "behind" };
@@ -385,7 +385,7 @@ impl Preflight {
         for it in foreign.difference(&seen) {
             self.foreign.with_label_values(&[it.controller, &it.manager]).inc();
             let ForeignWrite { controller, object, manager, .. } = it;
-            tracing::warn!(controller, object, manager, "another manager does this controller's work too");
+            tracing::warn!(controller, object, manager, "another manager also runs this controller");
         }
         *seen = foreign;
     }

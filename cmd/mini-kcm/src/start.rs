@@ -16,7 +16,7 @@ use crate::{
     serve::ReviewConnections,
 };
 
-/// TCP user timeout of write connections without leader election: a dead peer is detected after this time.
+/// The TCP user timeout of write connections without leader election: a peer that does not answer is detected after it.
 const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses the flags, runs the manager and returns the exit code.
@@ -98,7 +98,7 @@ async fn run_preflight(config: Config, log: klog::Handle) -> ExitCode {
 
 async fn run(config: Config, log: klog::Handle) -> Exit {
     let stop = CancellationToken::new();
-    let second = match second_signal(stop.clone()) {
+    let second = match handle_signals(stop.clone()) {
         Ok(second) => second,
         Err(err) => return Exit::Failed(format!("cannot listen for signals: {err}")),
     };
@@ -180,18 +180,18 @@ fn register_process_metrics(metrics: &Metrics, log: klog::Handle, spawner: Spawn
     });
 }
 
-/// The first signal cancels `stop`. The returned future completes at the second signal.
-fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
+/// Handles SIGTERM and SIGINT. The first signal cancels `stop`. The returned future completes at the second signal.
+fn handle_signals(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        for _ in 0..2 {
+        for message in ["Asked to stop", "Received a second stop signal"] {
             tokio::select! {
                 biased;
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("Asked to stop");
+            tracing::info!("{message}");
             stop.cancel();
         }
     })

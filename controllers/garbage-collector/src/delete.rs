@@ -277,7 +277,8 @@ fn record_unresolved(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coord
     if ctx.meters.record_unresolved(item.uid(), of, why) {
         tracing::warn!(
             %object, %owner, why = why.as_str(),
-            "An owner cannot be looked up: what depends on it stays (further ones of the type are only counted)"
+            "An owner cannot be looked up: its dependents are not deleted; \
+             further such owners of this type are not logged"
         );
     } else {
         tracing::debug!(%object, %owner, why = why.as_str(), "An owner cannot be looked up");
@@ -421,7 +422,7 @@ impl<'a> Slot<'a> {
             tracing::warn!(
                 held,
                 examples = examples.join(", "),
-                "--gc-max-deletes-per-minute holds back deletions: more objects than that are to go"
+                "--gc-max-deletes-per-minute delays deletions: more objects must be deleted than the limit allows"
             );
         }
         taken.map(|()| Self { ctx, used: true })

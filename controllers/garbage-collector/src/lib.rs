@@ -1,7 +1,7 @@
 //! Deletes objects without owners, orphans dependents on request, and deletes owners after their dependents.
 //!
-//! Promises: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of the
-//! matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
+//! Guarantees: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of
+//! the matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
 //! Every DELETE names the uid and resourceVersion of the judged state. The graph is only a hint: it shows which objects
 //! to check.
 //!
@@ -253,8 +253,8 @@ impl Ctx {
                     let types: Vec<String> = unsynced.iter().map(ToString::to_string).collect();
                     tracing::warn!(
                         %owner, finalizer, types = types.join(", "),
-                        "An owner loses its finalizer though not all types are synced: \
-                         dependents of these types may be overlooked"
+                        "The finalizer of an owner is removed although not all types are synced: \
+                         dependents of these types may be missed"
                     );
                 }
                 None

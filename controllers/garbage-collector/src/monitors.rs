@@ -136,7 +136,7 @@ pub(crate) fn declare(
         if tokio::time::timeout(SYNC_TIMEOUT, waited.synced()).await.is_err() {
             tracing::warn!(
                 types = waited.unsynced_names(),
-                "Not all types are synced: collecting garbage without them"
+                "Not all types are synced: the workers start without these types"
             );
         }
     });

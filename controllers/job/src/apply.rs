@@ -256,7 +256,7 @@ struct CreateResults {
 struct UnknownOutcomes {
     /// The server responded with an error, so the request has ended.
     ended: bool,
-    /// There was no response, or the server gave up while storing, so the pod may still be created.
+    /// There was no response, or storing timed out in the server, so the pod may still be created.
     pending: bool,
 }
 
@@ -266,7 +266,7 @@ impl UnknownOutcomes {
         let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
         let message = status.as_ref().map(|it| it.message.as_str());
         match (status.as_ref().map(|it| it.code), message) {
-            // The webhook refused the pod before it was stored.
+            // The call of the webhook failed, so the pod was not stored.
             (Some(500), Some(message)) if message.contains("failed calling webhook") => return true,
             (Some(504) | None, _) => self.pending = true,
             (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,

@@ -117,8 +117,9 @@ impl Memory {
         self.expectations.delete(job);
     }
 
-    /// A Job has finished and the cache shows it: no pod will be created, counted or held back any more. Pods with a
-    /// pending removal of the finalizer are kept, because the cache may still show the finalizer.
+    /// Called when the cache shows that a Job has finished: no more pods are created or counted, and the creation limit
+    /// no longer applies. Pods with a pending removal of the finalizer are kept, because the cache may still show the
+    /// finalizer.
     pub(crate) fn clear_finished(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.jobs.get_mut(job) {

@@ -1,6 +1,6 @@
 //! Deletes the content of terminating namespaces, then removes their finalizer.
 //!
-//! Promises: the finalizer is removed only after lists proved that the namespace is empty. These lists are taken at
+//! Guarantees: the finalizer is removed only after lists proved that the namespace is empty. These lists are taken at
 //! least five seconds after its deletion was observed and at most half a minute before its last pass, and every API
 //! group must have answered. Pods are deleted first: nothing else is deleted while a list shows a pod. If there are
 //! network policies, nothing else is deleted either until a list taken after those five seconds shows no pods: a pod
@@ -13,7 +13,8 @@
 //!
 //! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then
 //! `rules`, which decides and is pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to
-//! wait), `conditions` (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`, `pod_watches`.
+//! wait), `conditions` (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`,
+//! `pod_watches`.
 
 mod handlers;
 mod sweep;

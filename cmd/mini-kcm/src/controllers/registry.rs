@@ -7,7 +7,8 @@ use controller::{
     Registration,
 };
 
-/// The controllers of this binary. A new controller is one crate under `controllers/` and one line here.
+/// The controllers of this binary. A new controller is a crate under `controllers/` and one line here;
+/// `docs/ARCHITECTURE.md` lists the other places.
 pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &namespace_controller::REGISTRATION,
     &garbage_collector_controller::REGISTRATION,

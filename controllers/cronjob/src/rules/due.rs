@@ -17,8 +17,8 @@ pub(crate) struct Base {
     pub(crate) ahead: Option<i64>,
     /// Only times after this run: `from`, or the time of a later edit of the schedule (k/k#130838).
     pub(crate) after: i64,
-    /// The latest time of the schedule before the edit that had come and not run at the edit. It runs if the new
-    /// schedule contains it too.
+    /// The latest time of the old schedule that was due and had not run when the schedule was edited. It runs if the
+    /// new schedule contains it too.
     pub(crate) waiting: Option<i64>,
 }
 

@@ -96,7 +96,8 @@ impl Feed {
             let informer = self.informer.get().map(|it| it.resource().to_string());
             tracing::warn!(
                 resource = informer,
-                "A list brought older objects than it may, as when etcd was restored: no owner is taken for gone any more"
+                "A list contains older objects than expected. etcd was probably restored. \
+                 All proofs that owners are gone are dropped."
             );
             graph.on_etcd_restored();
         }

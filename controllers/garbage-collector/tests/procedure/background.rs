@@ -311,7 +311,7 @@ async fn a_404_without_an_object_name_deletes_no_dependents() {
     assert!(world.has("pods", "pod"));
     assert_eq!(world.request_count("delete"), 0);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"not_served\"}"), 1);
-    assert_eq!(world.logged("An owner cannot be looked up: what depends on it stays").len(), 1, "logged once");
+    assert_eq!(world.logged("An owner cannot be looked up: its dependents are not deleted").len(), 1, "logged once");
     world.cluster.stop_intercepting();
     pass(300 * SEC).await;
     assert!(!world.has("pods", "pod"));

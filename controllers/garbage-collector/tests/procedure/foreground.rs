@@ -177,7 +177,7 @@ async fn a_finalizer_is_removed_after_monitors_synced_or_the_time_limit() {
     assert_eq!(world.lines(), [""; 0]);
     pass(20 * SEC).await;
     assert_eq!(world.finalizers("configmaps", "early"), ["example.com/hold"], "{:?}", world.lines());
-    let told = world.logged("loses its finalizer though not all types are synced");
+    let told = world.logged("is removed although not all types are synced");
     assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{told:?}");
 }
 

@@ -22,7 +22,7 @@ async fn deletes_per_minute_do_not_exceed_the_limit() {
         assert_eq!(manager.own_metric("held_deletes"), held, "{seconds}");
     }
     assert_eq!(world.request_count("delete"), 12);
-    let told = world.logged("--gc-max-deletes-per-minute holds back deletions");
+    let told = world.logged("--gc-max-deletes-per-minute delays deletions");
     assert!(told.len() <= 3 && told[0].contains("pod-"), "{told:?}");
 }
 

@@ -88,7 +88,7 @@ async fn a_deleted_unresolved_object_is_removed_without_a_metrics_scrape() {
         world.create("ClusterRole", "child", &[owner(&map)]);
         pass(SEC).await;
         assert_eq!(
-            world.logged("An owner cannot be looked up: what depends on it stays").len(),
+            world.logged("An owner cannot be looked up: its dependents are not deleted").len(),
             told,
             "it is logged again"
         );
@@ -134,7 +134,7 @@ async fn acceptance_gc_029_an_unknown_kind_is_no_proof() {
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0]);
     assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked up");
-    let told = world.logged("An owner cannot be looked up: what depends on it stays");
+    let told = world.logged("An owner cannot be looked up: its dependents are not deleted");
     assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
 }
 

@@ -6,7 +6,7 @@ use test_cluster::{DiscoveryFault, Verdict};
 
 use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
 
-const GOES_WITHOUT: &str = "An owner loses its finalizer though not all types are synced";
+const GOES_WITHOUT: &str = "The finalizer of an owner is removed although not all types are synced";
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_048_instances_and_dependents_of_a_deleted_definition_are_deleted_twice() {

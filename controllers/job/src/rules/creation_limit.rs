@@ -19,7 +19,7 @@ const FACTOR: usize = 2;
 /// back-off, because the client that removed the finalizer will probably remove the next one too.
 const UNTRACKED_SLOT_TIME: Duration = Duration::from_secs(10 * 60);
 
-/// The pods that this process created and that have not ended, by the uid of their Job. Each event is constant work.
+/// The pods that this process created and that have not ended, by the uid of their Job. Each event takes constant time.
 #[derive(Debug, Default)]
 pub(crate) struct CreationLimit {
     jobs: HashMap<Uid, HashSet<Uid>>,

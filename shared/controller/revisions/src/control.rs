@@ -79,8 +79,8 @@ impl RevisionControl {
         Self(api)
     }
 
-    /// Stores a revision, or finds the one with equal data (`realHistory.CreateControllerRevision`). If its name belongs
-    /// to other data, the counter is incremented and the next name is tried.
+    /// Stores a revision, or finds the one with equal data (`realHistory.CreateControllerRevision`). If its name
+    /// belongs to other data, the counter is incremented and the next name is tried.
     ///
     /// # Errors
     /// See [`RevisionError`].

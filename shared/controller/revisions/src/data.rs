@@ -15,8 +15,8 @@ pub fn template_data(template: &RawValue) -> Result<Box<str>, serde_json::Error>
     Ok(escape(&data.to_string()).into())
 }
 
-/// Whether two revisions have equal data: the same bytes, or the same JSON value. Before Kubernetes 1.34 the data of the
-/// same template contained a null creationTimestamp, which means nothing (k/k#134773).
+/// Whether two revisions have equal data: the same bytes, or the same JSON value. Before Kubernetes 1.34 the data of
+/// the same template contained a null creationTimestamp, which means nothing (k/k#134773).
 #[must_use]
 pub fn is_same_data(a: &str, b: &str) -> bool {
     a == b || matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)

@@ -6,7 +6,8 @@ pub const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 /// The longest part of the parent's name in the name of a revision.
 const MAX_PREFIX: usize = 223;
 
-/// The letters and digits of encoded hashes: no vowels, so that no word results (apimachinery's `rand.SafeEncodeString`).
+/// The letters and digits of encoded hashes: no vowels, so that no word results (apimachinery's
+/// `rand.SafeEncodeString`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The hash of the data of a revision (`history.HashControllerRevision`). The counter of the workload's collisions is

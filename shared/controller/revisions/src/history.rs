@@ -25,8 +25,8 @@ pub fn find_equal(sorted: &[Arc<ControllerRevision>], data: &str) -> Vec<usize> 
     equal.map(|(at, _)| at).collect()
 }
 
-/// The oldest revisions that are over the limit. Revisions that are in use do not count and stay. A negative limit keeps
-/// all.
+/// The oldest revisions that are over the limit. Revisions that are in use do not count and stay. A negative limit
+/// keeps all.
 #[must_use]
 pub fn surplus(
     sorted: &[Arc<ControllerRevision>],

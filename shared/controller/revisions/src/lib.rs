@@ -1,4 +1,5 @@
-//! ControllerRevisions: the earlier and the present states of the template of a workload (upstream's package `history`).
+//! ControllerRevisions: the earlier and the present states of the template of a workload (upstream's package
+//! `history`).
 //!
 //! Reading order: [`template_data`] (what a revision contains), [`revision_hash`] and [`revision_name`], [`sort`],
 //! [`next_number`], [`find_equal`] and [`surplus`] (pure), [`of_owner`], [`RevisionControl`] (the writes).

@@ -1,8 +1,9 @@
 //! Makes a controller wait until its cache shows its own writes (read your writes, KEP-5647).
 //!
-//! After each write the controller calls [`ConsistencyStore::record_write`] with the returned resourceVersion. Before the
-//! next sync of that owner it calls [`ConsistencyStore::park_if_stale`]. If a cache does not show all writes, the key is
-//! parked, and the informer enqueues it when it has caught up. Only resourceVersions of our own writes are awaited.
+//! After each write the controller calls [`ConsistencyStore::record_write`] with the returned resourceVersion. Before
+//! the next sync of that owner it calls [`ConsistencyStore::park_if_stale`]. If a cache does not show all writes, the
+//! key is parked, and the informer enqueues it when it has caught up. Only resourceVersions of our own writes are
+//! awaited.
 //!
 //! After etcd was restored to an older state, the caches may never show those versions. So a write also counts as shown
 //! when the cache has received a complete set that was read as the most recent state and requested after the write.

@@ -7,7 +7,8 @@
 //! that becomes leader needs no special code. A controller that finds its informers at run time uses a [background
 //! task](Builder::background), which also runs on a standby.
 //!
-//! Reading order: [`Registration`], [`Builder`], [`Controller`], then the modules `workqueue`, `runner` and `consistency`.
+//! Reading order: [`Registration`], [`Builder`], [`Controller`], then the modules `workqueue`, `runner` and
+//! `consistency`.
 
 mod builder;
 mod consistency;

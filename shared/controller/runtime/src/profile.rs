@@ -1,5 +1,5 @@
-/// The permissions of a controller and its marks on objects. Read before the controller acts, and never by the
-/// controller.
+/// The permissions of a controller, and how its writes are recognized. Only the preflight checks read it, not the
+/// controller itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
     /// The requests of the controller itself.

@@ -130,7 +130,8 @@ impl Settings {
     }
 }
 
-/// A registration does not declare what its controller reads. Every test that starts the controller shows that.
+/// Called when a controller reads a flag or gate that its registration does not declare. Every test that starts the
+/// controller fails then.
 fn undeclared<T: Default>(name: &str, found: Option<&FlagValue>) -> T {
     debug_assert!(false, "{name} is not declared with this kind: {found:?}");
     T::default()

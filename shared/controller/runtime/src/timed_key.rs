@@ -2,7 +2,7 @@ use std::fmt;
 
 use api::ObjectKey;
 
-/// The key of a controller whose objects wait for a time.
+/// A key in the queue of a controller that acts on objects at a certain time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TimedKey<K = ObjectKey> {
     /// An object.

@@ -102,9 +102,9 @@ fn is_named(owner: &Owner, reference: &OwnerRef) -> bool {
     reference.uid == owner.uid && *reference.kind == *owner.resource.kind && *reference.name == *owner.name
 }
 
-/// Claims the owner's objects among the candidates: adopts and releases as needed. Before the first adoption the owner is
-/// read from the server once (upstream's `RecheckDeletionTimestamp`), because the cache may not show that the owner is
-/// being deleted and its objects must be left to others.
+/// Claims the owner's objects among the candidates: adopts and releases as needed. Before the first adoption the owner
+/// is read from the server once (upstream's `RecheckDeletionTimestamp`), because the cache may not show that the owner
+/// is being deleted and its objects must be left to others.
 ///
 /// # Errors
 /// If an object could not be adopted or released. All others were tried.

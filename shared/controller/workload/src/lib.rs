@@ -1,8 +1,9 @@
 //! The pod operations that all owning controllers share. The rules of a particular controller are not here.
 //!
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
-//! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
-//! (pure), [`SlowStart`], [`CallLimit`], [`Expectations`].
+//! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
+//! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
+//! [`CallLimit`], [`Expectations`].
 
 mod call_limit;
 mod claim;

@@ -9,8 +9,8 @@ use crate::Owner;
 /// Called for each stored object with the uid of the owner and the resourceVersion.
 type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 
-/// Patches the metadata of objects for their owners. A patch contains the uid of the object, so the server rejects it for
-/// another object of the same name.
+/// Patches the metadata of objects for their owners. A patch contains the uid of the object, so the server rejects it
+/// for another object of the same name.
 #[derive(Clone)]
 pub struct ObjectWriter {
     api: Api,

@@ -121,11 +121,11 @@ impl Term {
         self.remaining().is_none_or(|remaining| remaining >= MIN_REMAINING)
     }
 
-    /// The server-side timeout of a create: what remains of the *lease* minus one second, so that the server gives up
-    /// before another leader can exist. `None` for a term without end.
+    /// The server-side timeout of a create: the remaining time of the *lease* minus one second, so that the server ends
+    /// the request before another process can be the leader. `None` for a term without end.
     ///
-    /// The rest of the fence would be too short: with an unreachable webhook of 10 s and `failurePolicy: Ignore` every
-    /// create would fail.
+    /// The remaining time of the term would be too short: with an unreachable webhook of 10 s and
+    /// `failurePolicy: Ignore` every create would fail.
     #[must_use]
     pub fn server_timeout(&self) -> Option<Duration> {
         match *self.0.phase.lock() {

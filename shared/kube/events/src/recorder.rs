@@ -63,8 +63,8 @@ impl Recorder {
         let Deps { api, clock, mut rng, spawner, metrics, component, host } = deps;
         let dropped = metrics.counters(
             "mini_kcm_events_dropped_total",
-            "Events that were not written: the channel was full, the spam filter had enough, the write failed, or the \
-             recorder was stopped.",
+            "Events that were not written: the channel was full, the spam filter limit was reached, the write failed, \
+             or the recorder was stopped.",
             &["component", "cause"],
         );
         let dropped = |cause| dropped.with_label_values(&[component.as_str(), cause]);

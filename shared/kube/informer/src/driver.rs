@@ -194,8 +194,8 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
                 tracing::debug!(%err, path = self.path, "Watch ended");
                 self.reflector.on_ended(StreamEnd::Broken, now);
             }
-            // A watch from the same version would bring the same line again. The store stays trusted, because nothing
-            // of the line was read.
+            // A watch from the same version would send the same line again. The store is still correct, because no
+            // part of the line was applied.
             Some(Err(err @ LinesError::TooLong)) => {
                 self.state.record_response(now);
                 self.reflector.on_frame(&ReceivedFrame::Garbage, now);

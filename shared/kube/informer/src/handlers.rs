@@ -154,7 +154,7 @@ struct Handler<T> {
 pub(crate) struct Handlers<T> {
     /// The active handlers, in the order in which they were added and are called.
     active_handlers: Mutex<Vec<Arc<Handler<T>>>>,
-    /// Handlers that were added since the informer's task last looked.
+    /// Handlers that were added and that the informer's task has not activated yet.
     added_handlers: Mutex<Vec<Arc<Handler<T>>>>,
     clock: Clock,
     stop: CancellationToken,

@@ -83,7 +83,7 @@ impl Families {
             ),
             silence: metrics.float_gauges(
                 "mini_kcm_informer_silence_seconds",
-                "Time since the last sign of life of an informer's watch; of several, the one that is silent longest.",
+                "Time since the last response to an informer's watch. Of several informers, the longest time.",
                 OURS,
             ),
             unreadable: metrics.gauges(
@@ -93,7 +93,7 @@ impl Families {
             ),
             frozen: metrics.counters(
                 "mini_kcm_informer_frozen_watches_total",
-                "Watches that were alive and brought nothing beyond their time.",
+                "Watches that got no event although the connection worked.",
                 OURS,
             ),
             relists: metrics.counters("mini_kcm_informer_relists_total", "Whole sets fetched after the first.", OURS),

@@ -27,7 +27,7 @@ pub trait Watched: Send + Sync {
     /// Waits until [`Watched::has_synced`]. Waits for ever if the informer is stopped before.
     fn wait_for_sync(&self) -> BoxFuture<'_, ()>;
 
-    /// The time since the last sign of life of the server: a frame, a response, or the normal end of a stream. A
+    /// The time since the last response of the server: a frame, a response, or the normal end of a stream. A
     /// healthy watch of an idle type is silent for up to 75 s.
     fn silent_for(&self) -> Option<Duration>;
 

@@ -127,7 +127,7 @@ impl WatchBackoff {
             WatchEnd::Refused(err) => {
                 if !self.warned {
                     self.warned = true;
-                    tracing::warn!(%err, "Cannot watch the lease: a release is noticed by polling only");
+                    tracing::warn!(%err, "Cannot watch the lease: a release is detected only by polling");
                 }
                 return REFUSED_PAUSE;
             }

@@ -1,4 +1,5 @@
-//! Detects jumps of the wall clock: an operator set it, or the machine was suspended. Timers do not notice either.
+//! Detects jumps of the wall clock: an operator set it, or the machine was suspended. Timers are not adjusted in either
+//! case.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The only crate that reads the time.
 //!
 //! There are three clocks: wall time for people ([`Clock::wall`]), monotonic time of this process ([`Clock::now`]), and
-//! time since boot, which also counts suspensions ([`Clock::boot`]). Other crates take a [`Clock`] as a value, so that a
-//! simulation runs with a virtual one on tokio's paused time.
+//! time since boot, which also counts suspensions ([`Clock::boot`]). Other crates take a [`Clock`] as a value, so that
+//! a simulation runs with a virtual one on tokio's paused time.
 
 mod drift;
 
@@ -19,9 +19,9 @@ pub use drift::Drift;
 pub use jiff::Timestamp;
 pub use tokio::time::Instant;
 
-/// An instant on the clock that keeps counting while the machine is suspended (`CLOCK_BOOTTIME`).
+/// An instant on the clock that also counts the time while the machine is suspended (`CLOCK_BOOTTIME`).
 ///
-/// Lease terms are measured with it: a process must notice that its lease expired during a suspension.
+/// Lease terms are measured with it: a process must detect that its lease expired during a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootInstant(Duration);
 
@@ -96,8 +96,8 @@ impl Clock {
         Self(Source::Virtual(Arc::new(Virtual { epoch, start, suspended: AtomicU64::new(0) })))
     }
 
-    /// Simulates a suspension of `pause`: wall and boot time advance, the timers of the process do not. It has no effect
-    /// on the system clock.
+    /// Simulates a suspension of `pause`: wall and boot time advance, the timers of the process do not. It has no
+    /// effect on the system clock.
     pub fn suspend(&self, pause: Duration) {
         if let Source::Virtual(it) = &self.0 {
             let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);

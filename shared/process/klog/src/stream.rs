@@ -42,11 +42,11 @@ struct State {
     /// All lines that were dropped so far.
     dropped: u64,
     writing: bool,
-    /// The writer is in its pause and will look for lines by itself.
+    /// The writer pauses. After the pause it checks for new lines without a wake-up.
     pausing: bool,
     /// The writer must write the waiting lines now.
     flush: bool,
-    /// The process ends: lines are accepted whatever the size of the buffer.
+    /// The process ends: lines are accepted even if the buffer is full.
     ending: bool,
 }
 

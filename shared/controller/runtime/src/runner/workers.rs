@@ -42,8 +42,8 @@ struct Shared<K, F> {
 }
 
 impl Workers {
-    /// Starts the workers of `worker_health`. They call `sync` for each key of `queue` until the queue is closed or they
-    /// are stopped.
+    /// Starts the workers of `worker_health`. They call `sync` for each key of `queue` until the queue is closed or
+    /// they are stopped.
     ///
     /// Keys that are queued at the stop are dropped without a sync.
     pub fn start<K, E, F, S>(

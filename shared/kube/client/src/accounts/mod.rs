@@ -71,7 +71,7 @@ impl Accounts {
     pub(crate) fn new(api: Api, clock: Clock, spawner: Spawner, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
             "mini_kcm_service_account_token_requests_total",
-            "Tokens asked for as a controller's own identity, by result: issued or failed.",
+            "Tokens requested for controllers' accounts, by result: issued or failed.",
             &["account", "result"],
         );
         Self(Arc::new(Inner { api, clock, spawner, requests, accounts: Mutex::default() }))

@@ -26,7 +26,7 @@ impl CreateTimeouts {
     pub(crate) fn new(name: &str, clock: Clock, term: Term, metrics: &Metrics) -> Arc<Self> {
         let pauses = metrics.counters(
             "mini_kcm_create_timeout_hints_suspended_total",
-            "Times that a client stopped sending timeouts with its creates, because the server had ended one too early.",
+            "Times that a client stopped sending timeouts with creates, because the server ended one too early.",
             &["client"],
         );
         Arc::new(Self { name: name.into(), clock, term, paused_until: Mutex::new(None), pauses })

@@ -50,8 +50,8 @@ impl Fence {
     }
 }
 
-/// The URI of a create with a timeout, after which the server gives up before another leader can exist. `None` for a
-/// term without end.
+/// The URI of a create with a timeout: the server ends the request before another process can be the leader. `None` for
+/// a term without end.
 fn uri_with_timeout(create: &Uri, term: &Term) -> Option<Uri> {
     let timeout = term.server_timeout()?;
     let path = create.path_and_query().map_or("/", PathAndQuery::as_str);

@@ -18,7 +18,7 @@ pub(crate) enum InformerKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReflectorStep {
     /// Open a watch with this query. No response within `within`, or else within the client's limit, is a failure.
-    /// `set` means that it brings a whole set.
+    /// `set` means that the watch sends a whole set.
     Open { query: String, within: Option<Duration>, set: bool },
     /// List a page with this query. `first` means that it is the first page of a set.
     List { query: String, first: bool },
@@ -77,6 +77,6 @@ pub(crate) enum Silence {
     NoSet,
     /// The long stream of a typed set is replaced by a watch with a short timeout.
     Quiet,
-    /// The connection works but the watch brings nothing.
+    /// The connection works but the watch sends no frames.
     Frozen,
 }
