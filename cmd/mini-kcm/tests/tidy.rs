@@ -26,6 +26,7 @@ const MACHINES: &[&str] = &[
     "shared/kube/informer/src/reflector.rs",
     "shared/kube/leader-election/src/machine.rs",
     "shared/controller/runtime/src/workqueue/core.rs",
+    "shared/controller/workload/src/creation_limit.rs",
 ];
 
 /// What the files of `rules` may import besides their own crate: values, and functions of values.

@@ -251,31 +251,6 @@ struct CreateResults {
     failure: Option<CreateError>,
 }
 
-/// Creations whose outcome is not known.
-#[derive(Default, PartialEq, Eq)]
-struct UnknownOutcomes {
-    /// The server responded with an error, so the request has ended.
-    ended: bool,
-    /// There was no response, or storing timed out in the server, so the pod may still be created.
-    pending: bool,
-}
-
-impl UnknownOutcomes {
-    /// Returns true when the pod was certainly not created.
-    fn record_error(&mut self, err: &CreateError) -> bool {
-        let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
-        let message = status.as_ref().map(|it| it.message.as_str());
-        match (status.as_ref().map(|it| it.code), message) {
-            // The call of the webhook failed, so the pod was not stored.
-            (Some(500), Some(message)) if message.contains("failed calling webhook") => return true,
-            (Some(504) | None, _) => self.pending = true,
-            (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,
-            _ => self.ended = true,
-        }
-        false
-    }
-}
-
 enum CreateError {
     Api(ApiError),
     Encode(serde_json::Error),
@@ -323,7 +298,11 @@ impl CreateCalls<'_> {
 
     fn on_failure(&self, err: CreateError, results: &mut CreateResults) {
         results.failed += 1;
-        if results.outcomes.record_error(&err) {
+        let is_not_created = match &err {
+            CreateError::Api(err) => results.outcomes.record_error(err),
+            CreateError::Encode(_) => true,
+        };
+        if is_not_created {
             self.ctx.memory.expectations.creation_observed(&self.owner.uid);
         }
         // A retry cannot succeed in a terminating namespace.

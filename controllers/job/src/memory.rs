@@ -9,18 +9,15 @@ use std::{
 use api::{Uid, Version};
 use clock::Instant;
 use parking_lot::Mutex;
-use workload::Expectations;
+use workload::{CreationLimit, Expectations, UnknownCreates};
 
 use crate::{
     finalizer_removals::FinalizerRemovals,
-    rules::{backoff::Backoff, creation_limit::CreationLimit, snapshot::Unseen},
+    rules::{backoff::Backoff, snapshot::Unseen},
 };
 
 /// Events within this time after a sync are handled together in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
-
-/// The delay before a failed request to the server is repeated.
-const RETRY_CHECK: Duration = Duration::from_secs(10);
 
 /// The memory of all Jobs.
 #[derive(Default)]
@@ -48,23 +45,13 @@ struct Entry {
     last_batch_size: usize,
     /// When the last sync began.
     last_sync: Option<Instant>,
-    /// Set while the outcome of a creation is not known.
-    unknown_creates: Option<UnknownCreates>,
+    unknown_creates: UnknownCreates,
     /// Incremented with each event of the Job's pods.
     changes: u64,
     /// Set when the last sync left nothing to do.
     idle: Option<Idle>,
     /// The creation limit applies. Reported once.
     creation_limited: bool,
-}
-
-/// How the outcome of an unknown creation is determined.
-#[derive(Debug)]
-enum UnknownCreates {
-    /// The request may still be running until this time.
-    CheckAt(Instant),
-    /// The outcome is known when the cache has passed this resourceVersion.
-    UntilPassed(Version),
 }
 
 /// A Job of this resourceVersion needs no sync until its pods change or the time is reached.
@@ -112,7 +99,7 @@ impl Memory {
         let mut inner = self.inner.lock();
         inner.jobs.remove(job);
         inner.removals.remove_all_of(job);
-        inner.creation_limit.remove_job(job);
+        inner.creation_limit.remove_owner(job);
         drop(inner);
         self.expectations.delete(job);
     }
@@ -125,7 +112,7 @@ impl Memory {
         if let Some(entry) = inner.jobs.get_mut(job) {
             *entry = Entry::default();
         }
-        inner.creation_limit.remove_job(job);
+        inner.creation_limit.remove_owner(job);
         drop(inner);
         self.expectations.delete(job);
     }
@@ -266,34 +253,25 @@ impl Memory {
 
     /// The outcome of some creations is unknown. A cache that has passed `version` shows every pod that was created.
     pub(crate) fn await_unknown_creates(&self, job: &Uid, version: Version) {
-        self.with(job, |it| it.unknown_creates = Some(UnknownCreates::UntilPassed(version)));
+        self.with(job, |it| it.unknown_creates.await_version(version));
     }
 
     /// The same, but the requests may still be running until `at`.
     pub(crate) fn check_unknown_creates_at(&self, job: &Uid, at: Instant) {
-        self.with(job, |it| it.unknown_creates = Some(UnknownCreates::CheckAt(at)));
+        self.with(job, |it| it.unknown_creates.check_at(at));
     }
 
     /// Whether to request the version for [`Memory::await_unknown_creates`] from the server now. If the request fails,
     /// it is repeated later.
     pub(crate) fn begin_unknown_creates_check(&self, job: &Uid, now: Instant) -> bool {
         let mut is_time = false;
-        self.with(job, |it| {
-            if let Some(UnknownCreates::CheckAt(at)) = &mut it.unknown_creates
-                && *at <= now
-            {
-                (*at, is_time) = (now + RETRY_CHECK, true);
-            }
-        });
+        self.with(job, |it| is_time = it.unknown_creates.begin_check(now));
         is_time
     }
 
     /// When an expectation expires or a creation must be checked on the server.
     pub(crate) fn next_deadline(&self, job: &Uid) -> Option<Instant> {
-        let check = self.inner.lock().jobs.get(job).and_then(|it| match it.unknown_creates {
-            Some(UnknownCreates::CheckAt(at)) => Some(at),
-            Some(UnknownCreates::UntilPassed(_)) | None => None,
-        });
+        let check = self.inner.lock().jobs.get(job).and_then(|it| it.unknown_creates.next_check());
         check.into_iter().chain(self.expectations.expires_at(job)).min()
     }
 
@@ -301,11 +279,8 @@ impl Memory {
     pub(crate) fn unseen_writes(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> Unseen {
         let (mut is_resolved, mut is_unknown) = (false, false);
         self.with(job, |it| {
-            is_resolved = matches!(&it.unknown_creates, Some(UnknownCreates::UntilPassed(version)) if passed(version));
-            if is_resolved {
-                it.unknown_creates = None;
-            }
-            is_unknown = it.unknown_creates.is_some();
+            is_resolved = it.unknown_creates.resolve(passed);
+            is_unknown = it.unknown_creates.is_any();
         });
         if is_resolved {
             // A creation that the cache does not show did not happen.
@@ -313,7 +288,7 @@ impl Memory {
         }
         if self.expectations.is_satisfied(job, now) {
             // The unknown creations are resolved; later ones must not be affected.
-            self.with(job, |it| it.unknown_creates = None);
+            self.with(job, |it| it.unknown_creates.clear());
             return Unseen::Nothing;
         }
         let is_safe = is_unknown && self.expectations.has_observed_deletions(job, now);

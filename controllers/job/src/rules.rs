@@ -1,7 +1,7 @@
 //! The decisions about a Job: functions of values, without I/O.
 //!
 //! Reading order: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`,
-//! `per_index_backoff`, `failure_policy`, `success_policy`, `indexes` and `creation_limit`; `accounting` and `status`
+//! `per_index_backoff`, `failure_policy`, `success_policy` and `indexes`; `accounting` and `status`
 //! (what the status contains).
 
 pub(crate) mod moment;
@@ -12,7 +12,6 @@ pub(crate) mod plan;
 pub(crate) mod tally;
 
 pub(crate) mod backoff;
-pub(crate) mod creation_limit;
 pub(crate) mod failure_policy;
 pub(crate) mod indexes;
 pub(crate) mod per_index_backoff;

@@ -3,22 +3,25 @@
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
-//! [`CallLimit`], [`Expectations`].
+//! [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`].
 
 mod call_limit;
 mod claim;
 mod control;
+mod creation_limit;
 mod expectations;
 mod owner;
 mod predicates;
 mod ranking;
 mod slow_start;
 mod template;
+mod unknown_creates;
 mod writer;
 
 pub use call_limit::{CallLimit, StageStart};
 pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
+pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;
 pub use owner::Owner;
 pub use predicates::{
@@ -27,4 +30,5 @@ pub use predicates::{
 pub use ranking::deletion_order;
 pub use slow_start::SlowStart;
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
+pub use unknown_creates::{UnknownCreates, UnknownOutcomes};
 pub use writer::ObjectWriter;
