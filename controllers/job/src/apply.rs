@@ -6,7 +6,8 @@ use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
 use serde_json::value::RawValue;
 use workload::{
-    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError, is_gone,
+    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError,
+    UnknownOutcomes, is_gone,
 };
 
 use crate::{
