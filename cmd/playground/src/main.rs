@@ -5,7 +5,7 @@
 //! Reading order: [`run`] goes from start to cleanup; [`samples`] is the table of samples (one entry each: its objects,
 //! the user's steps, and its progress as a function of objects); [`target`] is the cluster, [`shared_state`] the shared
 //! state, [`user`] creates and changes objects, [`chaos`] injects faults, [`manager`] runs mini-kcm, [`cleanup`]
-//! removes everything; [`view`] formats the state as lines of text, and [`screen`] writes them to a terminal.
+//! removes everything; [`screen_model`] formats the state as lines of text, and [`screen`] writes them to a terminal.
 
 mod chaos;
 mod cleanup;
