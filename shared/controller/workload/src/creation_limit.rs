@@ -70,7 +70,7 @@ impl CreationLimit {
         Some(owner)
     }
 
-    /// `pod` will be deleted because our finalizer is missing. Its slot stays occupied for [`UNTRACKED_SLOT_TIME`].
+    /// `pod` will be deleted because our finalizer is missing. Its slot stays occupied for ten minutes.
     pub fn on_untracked_delete(&mut self, pod: &Uid, now: Instant) {
         if let Some(owner) = self.on_pod_stopped(pod) {
             self.untracked.entry(owner).or_default().push_back(now);
