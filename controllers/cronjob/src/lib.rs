@@ -23,7 +23,7 @@ mod zones;
 mod metrics;
 mod state;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
@@ -60,10 +60,6 @@ pub const PROFILE: Profile = Profile {
     ],
     marks: &[],
 };
-
-/// A failing CronJob is retried after 5 ms, later with up to 1000 s, and also when its next time comes.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
 /// What the manager needs to know.
 pub const REGISTRATION: Registration = Registration {
@@ -111,7 +107,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     // The caches must show the writes of the previous leader: the Jobs and the statuses.
     let cron_jobs = builder.informer::<CronJob>(Proof::Needed);
     let jobs = builder.informer::<Job>(Proof::Needed);
-    let queue = builder.queue::<Key>("cronjob", BACKOFF);
+    let queue = builder.queue::<Key>("cronjob", Backoff::default());
     let api = builder.api(Factor::ONE);
     let clock = builder.deps().clock.clone();
     let metrics = builder.deps().metrics.clone();

@@ -73,9 +73,6 @@ pub const PROFILE: Profile = Profile {
 
 /// As upstream: twice the common QPS, and the common burst.
 const FACTOR: Factor = Factor { qps: 2.0, burst: 1 };
-/// As upstream's `DefaultTypedControllerRateLimiter`: 5 ms, doubled up to 1000 s, and ten failures a second in total.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 /// The number of concurrent patches of dependents during orphaning, for all owners together.
 const PATCHES: usize = 50;
 /// The retry interval of an item that waits for monitors.
@@ -141,8 +138,8 @@ pub fn start(builder: &mut Builder, options: Options) {
     let Options { concurrent_syncs, max_deletes_per_minute } = options;
     let api = builder.api(FACTOR);
     let recorder = builder.recorder(api.clone());
-    let deletes = builder.queue::<Item>("garbage_collector_attempt_to_delete", BACKOFF);
-    let orphans = builder.queue::<Uid>("garbage_collector_attempt_to_orphan", BACKOFF);
+    let deletes = builder.queue::<Item>("garbage_collector_attempt_to_delete", Backoff::default());
+    let orphans = builder.queue::<Uid>("garbage_collector_attempt_to_orphan", Backoff::default());
     let graph = Graph::new(builder.deps().seed);
     let graph = Arc::new(SharedGraph::new(graph, deletes.clone(), orphans.clone(), recorder));
     let meters = Arc::new(Meters::new(&builder.deps().metrics));

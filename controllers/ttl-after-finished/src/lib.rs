@@ -16,7 +16,7 @@ mod rules;
 
 mod metrics;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use api::Job;
 use client::Api;
@@ -45,10 +45,6 @@ pub const PROFILE: Profile = Profile {
     // A deleted Job keeps no managedFields entry of this controller, so there is no mark of another manager.
     marks: &[],
 };
-
-/// As client-go's `DefaultTypedControllerRateLimiter`: 5 ms, doubled up to 1000 s, and ten per second for all keys.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
 /// What the manager needs to know.
 pub const REGISTRATION: Registration = Registration {
@@ -93,7 +89,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers } = options;
     // Every DELETE follows a live read, so the cache need not be proved.
     let jobs = builder.informer::<Job>(Proof::LiveReads);
-    let queue = builder.queue::<TimedKey>("ttl_jobs_to_delete", BACKOFF);
+    let queue = builder.queue::<TimedKey>("ttl_jobs_to_delete", Backoff::default());
     let api = builder.api(Factor::ONE);
     let meters = Meters::new(&builder.deps().metrics);
     let clock = builder.deps().clock.clone();

@@ -38,8 +38,8 @@ pub(crate) fn standby() -> Standby {
     let mut builder = Builder::new(crate::NAME, rig.deps.clone());
     let api = builder.api(Factor::ONE);
     let recorder = builder.recorder(api.clone());
-    let deletes = builder.queue::<Item>("deletes", crate::BACKOFF);
-    let orphans = builder.queue::<Uid>("orphans", crate::BACKOFF);
+    let deletes = builder.queue::<Item>("deletes", controller::Backoff::default());
+    let orphans = builder.queue::<Uid>("orphans", controller::Backoff::default());
     let graph = Arc::new(SharedGraph::new(Graph::new(7), deletes, orphans, recorder));
     let meters = Arc::new(Meters::new(&rig.deps.metrics));
     let (kinds, monitors) = declare(&mut builder, &api, &graph, &meters);
