@@ -150,7 +150,6 @@ fn settings(flags: &mut FlagValues, gates: &Gates) -> Settings {
                 FlagKind::Workers => FlagValue::Number(flags.workers(name)),
                 FlagKind::Count => FlagValue::Number(flags.count(name)),
                 FlagKind::Duration => FlagValue::Duration(flags.duration(name)),
-                FlagKind::Bool => FlagValue::Bool(flags.bool(name)),
             };
             settings.set_flag(name, value);
         }

@@ -77,6 +77,7 @@ pub(super) fn check(flags: &mut FlagValues) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::registry::REGISTRATIONS;
     use crate::flags::{Invocation, Kind, flags, parse};
 
     fn errors(args: &[&str]) -> Vec<String> {
@@ -108,13 +109,10 @@ mod tests {
             assert_eq!(errors(&[args]), [want]);
         }
         // The flags of controllers in this binary are checked where they are read.
-        let elsewhere = [
-            "concurrent-cron-job-syncs",
-            "concurrent-gc-syncs",
-            "concurrent-job-syncs",
-            "concurrent-namespace-syncs",
-            "concurrent-ttl-after-finished-syncs",
-        ];
+        let elsewhere: Vec<&str> = REGISTRATIONS.iter().flat_map(|it| it.flags).map(|it| it.name).collect();
+        for (name, _) in WORKERS {
+            assert!(!elsewhere.contains(name), "{name} would be reported twice");
+        }
         let concurrent = flags().filter(|it| it.kind == Kind::Int32 && it.name.contains("concurrent-"));
         for flag in concurrent.filter(|it| !elsewhere.contains(&it.name)) {
             assert_eq!(errors(&[&format!("--{}=0", flag.name)]).len(), 1, "{}", flag.name);

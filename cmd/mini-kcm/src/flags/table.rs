@@ -57,7 +57,6 @@ impl From<&ControllerFlag> for Flag {
         let kind = match kind {
             FlagKind::Workers | FlagKind::Count => Kind::Int32,
             FlagKind::Duration => Kind::Duration,
-            FlagKind::Bool => Kind::Bool,
         };
         let history = if is_upstream { History::Both } else { History::Ours };
         Self { name, kind, default, help, effect: Effect::Implemented, history }
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_flags_are_unique() {
+    fn flag_names_are_unique() {
         let mut names: Vec<&str> = flags().map(|it| it.name).collect();
         names.sort_unstable();
         assert_eq!(names.windows(2).find(|it| it[0] == it[1]), None);

@@ -66,8 +66,6 @@ pub enum FlagKind {
     Count,
     /// Go's duration.
     Duration,
-    /// `true` or `false`.
-    Bool,
 }
 
 /// The values of a controller's flags and feature gates.
@@ -84,8 +82,6 @@ pub enum FlagValue {
     Number(u32),
     /// A duration.
     Duration(Duration),
-    /// A switch.
-    Bool(bool),
 }
 
 impl Settings {
