@@ -62,6 +62,13 @@ enum WaitOutcome<O> {
 /// The informer was stopped.
 struct Stopped;
 
+impl<T: Cached, F: ObjectReceiver<T>> Drop for Driver<T, F> {
+    /// The task has ended or was dropped, so no handler is called any more.
+    fn drop(&mut self) {
+        self.receiver.remove_handlers();
+    }
+}
+
 impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
     /// Runs until the informer is stopped. After it returns, nothing is stored and no handler is called.
     pub(crate) async fn run(mut self) {

@@ -227,6 +227,14 @@ impl<T: Cached> Handlers<T> {
         }
     }
 
+    /// Drops all handlers. A handler usually owns its controller, which owns the informer: without this, neither would
+    /// ever be freed.
+    pub(crate) fn remove_all(&self) {
+        // A handler is dropped without a lock, because it may own anything.
+        let handlers = [&self.active_handlers, &self.added_handlers].map(|it| std::mem::take(&mut *it.lock()));
+        drop(handlers);
+    }
+
     fn deliver(&self, deltas: &[Delta<T>], cause: Cause) {
         let handlers: Vec<_> = self.present().into_iter().map(|it| (it.state.has_synced(), it)).collect();
         for Delta { old, new } in deltas {

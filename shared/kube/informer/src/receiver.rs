@@ -38,6 +38,8 @@ pub(crate) trait ObjectReceiver<T>: Send + Sync + 'static {
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
+    /// The informer's task has ended.
+    fn remove_handlers(&self) {}
 }
 
 /// A store and the handlers of its changes.
@@ -124,5 +126,9 @@ impl<T: Cached> ObjectReceiver<T> for StoreWithHandlers<T> {
 
     fn next_deadline(&self) -> Option<Instant> {
         self.handlers.next_resync()
+    }
+
+    fn remove_handlers(&self) {
+        self.handlers.remove_all();
     }
 }

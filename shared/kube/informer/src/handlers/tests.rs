@@ -165,3 +165,24 @@ async fn a_version_callback_runs_after_the_handlers() {
     settle().await;
     assert_eq!(woken.lock().take(), Some(vec!["Watch  -> a@10".to_owned()]));
 }
+
+/// A handler owns its controller, which owns the informer.
+#[tokio::test(start_paused = true)]
+async fn handlers_are_dropped_when_the_informer_ends() {
+    for crash in [false, true] {
+        let (world, informer, _stream) = World::synced(&[object("a", 3, "red")], 9).await;
+        let (controller, second) = (Arc::new(informer.clone()), Arc::new(informer.clone()));
+        let [owned, not_active] = [&controller, &second].map(|it| it.clone());
+        informer.add_handler("active", None, move |_| assert!(owned.store().is_synced()));
+        settle().await;
+        informer.add_handler("not active yet", None, move |_| assert!(not_active.store().is_synced()));
+        if crash {
+            drop(world.scope);
+        } else {
+            world.informers.shut_down().await;
+        }
+        settle().await;
+        let owners = [&controller, &second].map(Arc::strong_count);
+        assert_eq!(owners, [1, 1], "crash: {crash}");
+    }
+}

@@ -291,6 +291,10 @@ fn run_plan(scenario: &Scenario, plan: FaultPlan, seed: u64, traced: bool) -> Ru
     let Some(world) = world else { panic!("no world: {result:?}") };
     let [started, first_view] = world.counts().views();
     let took_effect = matches!(&*world.plan(), FaultPlan::Script(it) if it.took_effect);
+    let result = result.and_then(|()| match world.other_handles() {
+        0 => Ok(()),
+        left => Err(format!("memory leak: {left} handles of the world are left after everything was dropped")),
+    });
     RunResult {
         result,
         trace: world.take_trace(),

@@ -459,6 +459,11 @@ impl World {
         self.cluster().on_response(|_| {});
     }
 
+    /// How many handles exist besides this one.
+    pub(crate) fn other_handles(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+
     /// Checks a stored write.
     fn on_stored(&self, written: &Written) {
         self.0.counts.writes.fetch_add(1, Ordering::Relaxed);
