@@ -59,8 +59,9 @@ pub(super) struct Pod {
     pub(super) labels: Value,
     /// Its labels or its owner were changed by a user.
     pub(super) changed_by_user: bool,
-    /// A manager removed its finalizer while its Job was not finished.
-    pub(super) released: bool,
+    /// The Job for which a manager last removed its finalizer while this Job was not finished. A later Job that adopts
+    /// the pod counts it again.
+    pub(super) released_from: Option<String>,
     /// A tracked pod that was removed, or whose finalizer was removed while it ran. It will not be counted.
     pub(super) uncountable: bool,
     /// A manager deleted it while it ran.

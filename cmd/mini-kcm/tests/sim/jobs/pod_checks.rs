@@ -49,7 +49,9 @@ fn check_pod_write(model: &mut Model, write: &Write, now: Instant) -> Checked {
             None => check_created_pod(model, &next, &object, now),
             Some(before) => {
                 let lost = before.tracked && !next.tracked && !next.gone;
-                next.released |= lost && next.job == before.job && is_unfinished(model, before.job.as_deref());
+                if lost && next.job == before.job && is_unfinished(model, before.job.as_deref()) {
+                    next.released_from.clone_from(&before.job);
+                }
                 next.uncountable |= lost && before.is_running();
                 next.deleted_by_manager |= before.is_active() && !next.is_active();
                 let held = if lost { check_release(model, &before, &next, now) } else { Ok(()) };
@@ -169,7 +171,8 @@ fn check_failure_count(model: &Model, job: &Job, pod: &Pod) -> Checked {
     {
         return Ok(());
     }
-    let counts = |it: &&Pod| it.phase == Phase::Failed && it.released && !it.ignored && !it.changed_by_user;
+    let counts =
+        |it: &&Pod| it.phase == Phase::Failed && it.released_from.is_some() && !it.ignored && !it.changed_by_user;
     let failed = model.pods.values().filter(of).filter(counts);
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
