@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use client::{Accounts, Clients, Connection, Environment, Term, Transport};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Deps as ControllerDeps, Registration};
-use events::{ObjectReference, Recorder, Type};
+use events::{EventType, ObjectReference, Recorder};
 use futures::future::join_all;
 use informer::Informers;
 use leader_election::{Elector, ReleaseError, Signal};
@@ -530,7 +530,7 @@ impl LeadershipEvents {
     }
 
     fn record(&self, message: String) {
-        self.recorder.event(&self.lease, Type::Normal, leader_election::EVENT_REASON, message);
+        self.recorder.event(&self.lease, EventType::Normal, leader_election::EVENT_REASON, message);
     }
 }
 

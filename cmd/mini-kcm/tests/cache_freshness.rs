@@ -218,7 +218,7 @@ async fn first_proof_without_response_does_not_delay_the_second() {
     fixture.cluster.intercept(move |call| {
         let first = call.verb == "list" && call.resource == "namespaces" && hung == 0;
         hung += i32::from(first);
-        if first { test_cluster::Verdict::Hang } else { test_cluster::Verdict::Pass }
+        if first { test_cluster::Interception::Hang } else { test_cluster::Interception::Pass }
     });
     let mut freshness = fixture.freshness();
     let last_change = fixture.clock.boot() - Duration::from_secs(10);
@@ -256,7 +256,11 @@ async fn failed_proof_is_retried_and_workers_wait() {
     let down_until = fixture.clock.now() + Duration::from_secs(20);
     fixture.cluster.intercept(move |call| {
         let down = call.verb == "list" && call.at < down_until;
-        if down { test_cluster::Verdict::status(500, "InternalError", "down") } else { test_cluster::Verdict::Pass }
+        if down {
+            test_cluster::Interception::status(500, "InternalError", "down")
+        } else {
+            test_cluster::Interception::Pass
+        }
     });
     let begin = fixture.clock.now();
     let mut freshness = fixture.freshness();

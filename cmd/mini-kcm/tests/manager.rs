@@ -18,7 +18,7 @@ use mini_kcm::{
     manager::{self, Deps, Exit},
 };
 use serde_json::{Value, json};
-use test_cluster::{Call, Recorded, TestCluster, Verdict};
+use test_cluster::{Call, Interception, Recorded, TestCluster};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -235,7 +235,7 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_fails_before_another_ma
     let cluster = cluster();
     let leader = Replica::start(&cluster, "a", &[]);
     wait_until("a leads", || is_leader(&cluster, "a")).await;
-    cluster.intercept(|call| if call.resource == "leases" { Verdict::Hang } else { Verdict::Pass });
+    cluster.intercept(|call| if call.resource == "leases" { Interception::Hang } else { Interception::Pass });
     let begin = now();
     let Exit::Failed(cause) = leader.ended().await else { panic!("a lost lease is a failure") };
     assert!(cause.contains("leaderelection lost"), "{cause}");
@@ -245,7 +245,7 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_fails_before_another_ma
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_037_the_lease_is_not_released_while_controllers_run() {
     let cluster = cluster();
-    cluster.intercept(|call| if call.verb == "deletecollection" { Verdict::Hang } else { Verdict::Pass });
+    cluster.intercept(|call| if call.verb == "deletecollection" { Interception::Hang } else { Interception::Pass });
     create_terminating_namespace(&cluster, "terminating");
     let leader = Replica::start(&cluster, "a", &["--controller-shutdown-timeout=7s"]);
     wait_until("a call hangs", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
@@ -261,7 +261,9 @@ async fn acceptance_shell_037_the_lease_is_not_released_while_controllers_run() 
 async fn long_sync_ends_between_two_calls_when_the_manager_stops() {
     let cluster = cluster();
     let slow = |verb: &str| matches!(verb, "list" | "deletecollection");
-    cluster.intercept(move |call| if slow(call.verb) { Verdict::Delay(Duration::from_secs(4)) } else { Verdict::Pass });
+    cluster.intercept(
+        move |call| if slow(call.verb) { Interception::Delay(Duration::from_secs(4)) } else { Interception::Pass },
+    );
     for number in 0..40 {
         create_terminating_namespace(&cluster, &format!("terminating-{number}"));
     }
@@ -278,7 +280,7 @@ async fn long_sync_ends_between_two_calls_when_the_manager_stops() {
 async fn standby_stops_in_order_after_a_failed_attempt_to_acquire() {
     let cluster = cluster();
     let ours = |call: &Call| call.verb == "create" && call.resource == "leases";
-    cluster.intercept(move |call| if ours(call) { Verdict::text(500, "etcd failed") } else { Verdict::Pass });
+    cluster.intercept(move |call| if ours(call) { Interception::text(500, "etcd failed") } else { Interception::Pass });
     let standby = Replica::start(&cluster, "a", &[]);
     wait_until("it has tried to acquire", || {
         cluster.requests().iter().any(|it| it.verb == "create" && it.resource == "leases")
@@ -305,7 +307,7 @@ async fn acceptance_shell_038_a_term_begins_only_on_a_healthy_server() {
         cluster.intercept(move |call| {
             let is_healthy =
                 call.path != "/healthz" || call.at.duration_since(begin) >= Duration::from_secs(unhealthy_for);
-            if is_healthy { Verdict::Pass } else { Verdict::text(500, "etcd failed") }
+            if is_healthy { Interception::Pass } else { Interception::text(500, "etcd failed") }
         });
         create_terminating_namespace(&cluster, "terminating");
         let replica = Replica::start(&cluster, "a", &[]);
@@ -370,7 +372,11 @@ async fn standby_that_stops_while_it_acquires_the_lease_releases_it() {
     for delay in [0, 1, 5, 20] {
         let cluster = cluster();
         cluster.intercept(|call| {
-            if call.resource == "leases" { Verdict::DelayAnswer(Duration::from_millis(10)) } else { Verdict::Pass }
+            if call.resource == "leases" {
+                Interception::DelayAnswer(Duration::from_millis(10))
+            } else {
+                Interception::Pass
+            }
         });
         let replica = Replica::start(&cluster, "a", &[]);
         wait_until("the first try", || cluster.requests().iter().any(|it| it.resource == "leases")).await;
@@ -385,7 +391,7 @@ async fn standby_that_stops_while_it_acquires_the_lease_releases_it() {
 #[tokio::test(start_paused = true)]
 async fn stop_on_an_unhealthy_server_releases_the_lease_and_is_no_failure() {
     let cluster = cluster();
-    cluster.intercept(|call| if call.path == "/healthz" { Verdict::Hang } else { Verdict::Pass });
+    cluster.intercept(|call| if call.path == "/healthz" { Interception::Hang } else { Interception::Pass });
     let replica = Replica::start(&cluster, "a", &[]);
     wait_until("a leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -400,7 +406,7 @@ async fn warm_standby_does_not_wait_again_for_deletions_that_it_observed() {
         let cluster = cluster();
         cluster.intercept(|call| {
             let is_blocked = call.subresource == "finalize" && call.user_agent.ends_with("#a");
-            if is_blocked { Verdict::status(500, "InternalError", "held") } else { Verdict::Pass }
+            if is_blocked { Interception::status(500, "InternalError", "held") } else { Interception::Pass }
         });
         let leader = Replica::start(&cluster, "a", &[]);
         wait_until("a leads", || is_leader(&cluster, "a")).await;

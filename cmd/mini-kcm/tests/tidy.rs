@@ -39,7 +39,7 @@ const VALUES: &[&str] = &[
     "clock::Instant",
     "clock::Timestamp",
     "core",
-    "events::Type",
+    "events::EventType",
     "jiff",
     "serde",
     "serde_json",

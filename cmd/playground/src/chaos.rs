@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 
 use crate::shared_state::SharedState;
 
@@ -20,18 +20,18 @@ pub(crate) fn begin(cluster: &TestCluster, state: Arc<SharedState>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     cluster.intercept(move |call| {
         if !call.user_agent.starts_with("mini-kcm/") {
-            return Verdict::Pass;
+            return Interception::Pass;
         }
-        let Some((name, verdict)) = choose_fault(call, &mut rng) else { return Verdict::Pass };
+        let Some((name, interception)) = choose_fault(call, &mut rng) else { return Interception::Pass };
         state.change(|it| {
             *it.faults.entry(name).or_default() += 1;
             it.lines.push(format!("fault: {name} for {} {}", call.method, call.path));
         });
-        verdict
+        interception
     });
 }
 
-fn choose_fault(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, Verdict)> {
+fn choose_fault(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, Interception)> {
     let (mut number, wait) = (rng.u32(..1000), Duration::from_millis(rng.u64(1..=SLOWEST)));
     let mut is_drawn = |share: u32| {
         let hit = number < share;
@@ -41,17 +41,17 @@ fn choose_fault(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, V
     let writes = matches!(call.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
     if is_drawn(CONFLICT) {
         let changed = "the object has been modified; please apply your changes to the latest version";
-        return (call.verb == "update").then(|| ("conflict", Verdict::status(409, "Conflict", changed)));
+        return (call.verb == "update").then(|| ("conflict", Interception::status(409, "Conflict", changed)));
     }
     if is_drawn(BUSY) {
-        let verdict = Verdict::status(429, "TooManyRequests", "too many requests").retry_after(1);
-        return Some(("too many requests", verdict));
+        let interception = Interception::status(429, "TooManyRequests", "too many requests").retry_after(1);
+        return Some(("too many requests", interception));
     }
     if is_drawn(BROKEN) {
-        return Some(("internal error", Verdict::status(500, "InternalError", "chaos")));
+        return Some(("internal error", Interception::status(500, "InternalError", "chaos")));
     }
     if is_drawn(LOST) {
-        return writes.then_some(("lost answer", Verdict::LoseAnswer));
+        return writes.then_some(("lost answer", Interception::LoseAnswer));
     }
-    is_drawn(SLOW).then_some(("slow request", Verdict::Delay(wait)))
+    is_drawn(SLOW).then_some(("slow request", Interception::Delay(wait)))
 }

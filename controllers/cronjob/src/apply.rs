@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{ActiveJob, CronJob, Job, Typed, Uid, Version};
 use client::{Api, ApiError, DeleteOptions, Propagation, Written};
-use events::Type;
+use events::EventType;
 use jiff::tz::TimeZone;
 
 use crate::{
@@ -108,7 +108,7 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
 /// Sends the event for an active Job that has finished.
 pub(crate) fn report_finished(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
     let message = format!("Saw completed job: {}, condition: {}", job.meta.name, end.as_str());
-    ctx.send_event(cron_job, Type::Normal, "SawCompletedJob", message);
+    ctx.send_event(cron_job, EventType::Normal, "SawCompletedJob", message);
 }
 
 /// Reads the Job of a reference from the server. `None` if it is gone or has another owner.
@@ -129,7 +129,7 @@ async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &
         ..DeleteOptions::default()
     };
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {
-        Ok(()) => ctx.send_event(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
+        Ok(()) => ctx.send_event(cron_job, EventType::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
         // Another client has deleted it.
         Err(err) if err.is_absence_of(name) => {}
         // Another Job has the name, or the Job has changed. The caller must read it again.
@@ -155,7 +155,7 @@ pub(crate) async fn create_job(
         Ok(Written { name, uid, version, creation }) => {
             ctx.consistency.record_write(&meta.uid, &ctx.jobs.watched(), &version);
             ctx.metrics.record_created(creation.unwrap_or_else(|| ctx.clock.wall().as_second()), at);
-            ctx.send_event(cron_job, Type::Normal, "SuccessfulCreate", format!("Created job {name}"));
+            ctx.send_event(cron_job, EventType::Normal, "SuccessfulCreate", format!("Created job {name}"));
             Ok(CreateOutcome::Exists(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
         }
         Err(err) if err.is_namespace_terminating() => Ok(CreateOutcome::NamespaceTerminating),

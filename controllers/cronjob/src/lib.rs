@@ -32,7 +32,7 @@ use controller::{
     Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Lane, Outcome, Profile, Proof,
     Queue, Registration, Right, Settings, TimedKey,
 };
-use events::{ObjectReference, Recorder, Type};
+use events::{EventType, ObjectReference, Recorder};
 use informer::Informer;
 use parking_lot::Mutex;
 
@@ -196,7 +196,7 @@ impl Ctx {
     }
 
     /// Sends an event about a CronJob.
-    fn send_event(&self, cron_job: &CronJob, type_: Type, reason: &str, message: String) {
+    fn send_event(&self, cron_job: &CronJob, type_: EventType, reason: &str, message: String) {
         let meta = &cron_job.meta;
         let object = ObjectReference {
             api_version: Some("batch/v1".to_owned()),
@@ -216,7 +216,7 @@ impl Ctx {
             return;
         }
         let why = err.status().map_or_else(|| err.to_string(), |it| it.message.clone());
-        self.send_event(cron_job, Type::Warning, reason, format!("{what}: {why}"));
+        self.send_event(cron_job, EventType::Warning, reason, format!("{what}: {why}"));
     }
 
     /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all CronJobs are enqueued. Without

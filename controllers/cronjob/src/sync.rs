@@ -6,7 +6,7 @@ use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::Api;
 use clock::Timestamp;
 use controller::Outcome;
-use events::Type;
+use events::EventType;
 
 use crate::{
     Ctx,
@@ -101,7 +101,7 @@ pub(crate) fn on_edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     if let Timing::Read { schedule: Err(_), .. } = Timing::of(&cron_job.spec, &ctx.zones) {
         let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
-        ctx.send_event(&cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
+        ctx.send_event(&cron_job, EventType::Warning, "UnParseableCronJobSchedule", message);
     } else {
         ctx.queue.add(sync_key(key.clone()));
     }
@@ -179,7 +179,12 @@ async fn resolve_missing(
         match apply::read_active(ctx, cron_job, &it).await {
             Ok(Some(_)) => {}
             Ok(None) => {
-                ctx.send_event(cron_job, Type::Normal, "MissingJob", format!("Active job went missing: {}", it.name));
+                ctx.send_event(
+                    cron_job,
+                    EventType::Normal,
+                    "MissingJob",
+                    format!("Active job went missing: {}", it.name),
+                );
                 change.gone.insert(it.uid);
             }
             Err(err) => result = Err(SyncError::Read(err)),

@@ -21,7 +21,7 @@ use crate::{
     metrics::{DetachReason, UnresolvedReason, policy_name},
     owners::{
         kinds::KindError,
-        owner_reads::{self, Unjudged},
+        owner_reads::{self, OwnersUnknown},
     },
     requests,
     rules::{
@@ -55,10 +55,10 @@ macro_rules! log_deletion {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot decide about {object}")]
-    Unjudged {
+    OwnersUnknown {
         object: Box<Coordinates>,
         #[source]
-        source: Unjudged,
+        source: OwnersUnknown,
     },
     #[error("cannot look up {object}")]
     Unproved {
@@ -124,7 +124,7 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
         }
         NextStep::LookUp(claimed) => look_up(ctx, item, claimed).await,
         NextStep::Foreground(object) => finish_foreground(ctx, item, &object).await,
-        NextStep::CheckOwners(object) => judge(ctx, item, object, dependents).await,
+        NextStep::CheckOwners(object) => check_and_carry_out(ctx, item, object, dependents).await,
     }
 }
 
@@ -232,20 +232,20 @@ async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Out
     }
 }
 
-/// Judges an object by its owners.
-async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
+/// Checks the owners of an object, and carries out what follows.
+async fn check_and_carry_out(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
     let coordinates = object.coordinates.clone();
     let restores = ctx.graph.restores();
-    let judged = match owner_reads::judge(ctx, object).await {
-        Ok(judged) => judged,
-        Err(unjudged) => return on_unresolved_owner(ctx, item, &coordinates, unjudged),
+    let checked = match owner_reads::check_owners(ctx, object).await {
+        Ok(checked) => checked,
+        Err(unknown) => return on_unresolved_owner(ctx, item, &coordinates, unknown),
     };
     ctx.meters.clear_unresolved(item.uid());
     if ctx.graph.restores() != restores {
         // The earlier proofs may be invalid now.
         return Ok(ctx.requeue_later(item));
     }
-    match judged.map(|it| verdict::verdict(it, dependents)) {
+    match checked.map(|it| verdict::verdict(it, dependents)) {
         None | Some(Verdict::Keep) => Ok(Outcome::Done),
         Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,
         Some(Verdict::Delete(permit)) => delete(ctx, item, permit).await,
@@ -253,21 +253,21 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
 }
 
 /// Handles an owner that cannot be looked up: the object stays, and is retried with back-off.
-fn on_unresolved_owner(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> Result<Outcome, Error> {
-    let (owner, why) = match &unjudged {
-        Unjudged::Unknown { owner, .. } => (owner, UnresolvedReason::UnknownKind),
-        Unjudged::Unlocatable { owner, source } => (owner, UnresolvedReason::from(*source)),
-        Unjudged::Unproved { owner, source } => (owner, UnresolvedReason::from(source)),
+fn on_unresolved_owner(ctx: &Ctx, item: &Item, object: &Coordinates, unknown: OwnersUnknown) -> Result<Outcome, Error> {
+    let (owner, why) = match &unknown {
+        OwnersUnknown::Unknown { owner, .. } => (owner, UnresolvedReason::UnknownKind),
+        OwnersUnknown::Unlocatable { owner, source } => (owner, UnresolvedReason::from(*source)),
+        OwnersUnknown::Unproved { owner, source } => (owner, UnresolvedReason::from(source)),
     };
-    if requests::postponed_for(&unjudged).is_some() {
-        return Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged });
+    if requests::postponed_for(&unknown).is_some() {
+        return Err(Error::OwnersUnknown { object: Box::new(object.clone()), source: unknown });
     }
     record_unresolved(ctx, item, object, owner, why);
     match why {
         UnresolvedReason::UnknownKind | UnresolvedReason::NotServed => Ok(ctx.requeue_later(item)),
         // No retry can help; only a change of the object can.
         UnresolvedReason::Misplaced | UnresolvedReason::Misnamed => Ok(Outcome::Done),
-        UnresolvedReason::Failed => Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged }),
+        UnresolvedReason::Failed => Err(Error::OwnersUnknown { object: Box::new(object.clone()), source: unknown }),
     }
 }
 
@@ -288,7 +288,7 @@ fn record_unresolved(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coord
 /// Removes references from an object that stays.
 async fn detach(ctx: &Ctx, item: &Item, surplus: RefRemoval) -> Result<Outcome, Error> {
     let RefRemoval { object, owners } = surplus;
-    let patched = patch::detach_as_judged(ctx, &object, &owners).await;
+    let patched = patch::detach_if_unchanged(ctx, &object, &owners).await;
     let Object { coordinates, meta, .. } = object;
     match patched {
         Ok(Patched::Done(_)) => {
@@ -358,7 +358,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit) -> Result<Outc
             LiveCheck::Unknown(err) => return Err(slot.on_failed(object, err)),
         }
     }
-    // The watch will show the new state, and the object is judged again.
+    // The watch will show the new state, and the object is checked again.
     tracing::debug!(%object, "An object changed while it was to be deleted");
     Ok(slot.on_changed(item, &object, &shown))
 }
@@ -385,7 +385,7 @@ fn check_live(permit: &mut DeletePermit, object: &Coordinates, live: Result<Meta
     }
 }
 
-/// Sends the only DELETE of this crate, with the uid and resourceVersion of the judged state.
+/// Sends the only DELETE of this crate, with the uid and resourceVersion of the checked state.
 async fn send(ctx: &Ctx, permit: &DeletePermit) -> Result<(), ApiError> {
     let Object { coordinates, resource, meta } = permit.object();
     let options = DeleteOptions {
@@ -441,7 +441,7 @@ impl<'a> Slot<'a> {
         Outcome::Done
     }
 
-    /// Frees the slot of an object that has changed. The object is judged again when the new state is shown, or after
+    /// Frees the slot of an object that has changed. The object is checked again when the new state is shown, or after
     /// the back-off.
     fn on_changed(self, item: &Item, object: &Coordinates, shown: &Version) -> Outcome {
         let ctx = self.ctx;

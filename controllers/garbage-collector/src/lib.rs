@@ -2,7 +2,7 @@
 //!
 //! Guarantees: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of
 //! the matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
-//! Every DELETE names the uid and resourceVersion of the judged state. The graph is only a hint: it shows which objects
+//! Every DELETE names the uid and resourceVersion of the checked state. The graph is only a hint: it shows which objects
 //! to check.
 //!
 //! Reading order: `graph` (known objects, their owners, and the items that are due), `shared_graph` (the interface for
@@ -209,7 +209,7 @@ impl Ctx {
         result: Result<Outcome, delete::Error>,
     ) -> Result<Outcome, delete::Error> {
         match result {
-            Err(err @ (delete::Error::Unjudged { .. } | delete::Error::Unproved { .. })) => {
+            Err(err @ (delete::Error::OwnersUnknown { .. } | delete::Error::Unproved { .. })) => {
                 let outcome = self.requeue_later(item);
                 tracing::error!(err = error_chain(&err), ?outcome, "Sync failed");
                 Ok(outcome)

@@ -11,7 +11,7 @@ use std::sync::{
 use api::{Meta, Resource, Uid, Version};
 use clock::Instant;
 use controller::{Lane, Queue};
-use events::{ObjectReference, Recorder, Type};
+use events::{EventType, ObjectReference, Recorder};
 use parking_lot::Mutex;
 
 use crate::{
@@ -280,7 +280,7 @@ fn report_misplaced(recorder: &Recorder, misplaced: &Misplaced) {
     let named = Coordinates::claimed(owner, namespace);
     let message = format!("ownerRef {named} does not exist in namespace \"{namespace}\"");
     tracing::warn!(object = %dependent, %message, "An object names an owner that it cannot have");
-    recorder.event(&reference(dependent), Type::Warning, "OwnerRefInvalidNamespace", message);
+    recorder.event(&reference(dependent), EventType::Warning, "OwnerRefInvalidNamespace", message);
 }
 
 fn reference(object: &Coordinates) -> ObjectReference {

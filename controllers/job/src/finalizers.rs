@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{Job, JobStatus, Pod};
 use client::{ApiError, Written};
-use events::Type;
+use events::EventType;
 use workload::{Owner, is_gone};
 
 use crate::{
@@ -89,7 +89,7 @@ pub(crate) async fn record(
     ctx.count_finished_pods(job, &job.status, &stored);
     if let Some(suspended) = step.suspended {
         let (reason, message) = if suspended { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
-        ctx.recorder.event(owner.reference(), Type::Normal, reason, message.to_owned());
+        ctx.recorder.event(owner.reference(), EventType::Normal, reason, message.to_owned());
     }
     for action in &step.actions {
         ctx.meters.record_policy_action(action);
@@ -211,12 +211,12 @@ fn report_finished(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
     };
     if *too_many {
         let message = "Too many succeeded pods running after completion count reached";
-        event(Type::Warning, "TooManySucceededPods", message);
+        event(EventType::Warning, "TooManySucceededPods", message);
     }
     if *succeeded {
-        event(Type::Normal, "Completed", "Job completed");
+        event(EventType::Normal, "Completed", "Job completed");
     } else {
-        event(Type::Warning, reason, message);
+        event(EventType::Warning, reason, message);
     }
 }
 

@@ -13,7 +13,7 @@ use workload::{CreationLimit, Expectations, UnknownCreates};
 
 use crate::{
     finalizer_removals::FinalizerRemovals,
-    rules::{backoff::Backoff, snapshot::Unseen},
+    rules::{backoff::PodFailures, snapshot::Unseen},
 };
 
 /// Events within this time after a sync are handled together in the next one.
@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Default)]
 struct Entry {
     /// The failures since the last success, set when a status that counts them is stored.
-    backoff: Option<Backoff>,
+    backoff: Option<PodFailures>,
     /// The final status is stored, but the cache may not show it yet.
     finish_pending: bool,
     /// The most creations that succeeded in one sync since the last failed one.
@@ -68,7 +68,7 @@ pub(crate) struct SyncInputs {
     /// The argument for [`Memory::mark_idle`].
     pub(crate) changes: u64,
     /// The back-off of the last stored status.
-    pub(crate) backoff: Option<Backoff>,
+    pub(crate) backoff: Option<PodFailures>,
     /// The Job has finished, even if the cache does not show it.
     pub(crate) finish_pending: bool,
     /// Pods whose finalizers are being removed; they must not be counted again.
@@ -197,7 +197,7 @@ impl Memory {
     }
 
     /// Stores the back-off of a stored status.
-    pub(crate) fn record_backoff(&self, job: &Uid, backoff: Backoff) {
+    pub(crate) fn record_backoff(&self, job: &Uid, backoff: PodFailures) {
         self.with(job, |it| it.backoff = Some(backoff));
     }
 
@@ -328,7 +328,7 @@ mod tests {
     fn acceptance_job_011_a_deleted_job_has_no_memory() {
         let (memory, job, now) = memory();
         memory.begin_sync(&job, 1, now);
-        memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
+        memory.record_backoff(&job, PodFailures { failures: 3, last: 7 });
         memory.set_finish_pending(&job, true);
         memory.on_pod_created(&job, Uid::new("pod"));
         memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn an_observed_end_clears_the_memory_of_a_job() {
         let (memory, job, now) = memory();
-        memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
+        memory.record_backoff(&job, PodFailures { failures: 3, last: 7 });
         memory.set_finish_pending(&job, true);
         memory.on_pod_created(&job, Uid::new("pod"));
         memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);

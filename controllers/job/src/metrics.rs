@@ -55,7 +55,11 @@ impl Meters {
                 "The number of Jobs managed by an external controller",
                 &["controller_name"],
             ),
-            creation_limited: metrics.counters("mini_kcm_job_creations_braked_total", CREATION_LIMITED, &["namespace"]),
+            creation_limited: metrics.counters(
+                "mini_kcm_job_creations_limited_total",
+                CREATION_LIMITED,
+                &["namespace"],
+            ),
         }
     }
 
@@ -193,7 +197,7 @@ mod tests {
             "job_controller_job_finished_indexes_total{backoffLimit=\"perIndex\",status=\"succeeded\"} 2",
             "job_controller_job_pods_creation_total{reason=\"new\",status=\"failed\"} 1",
             "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/x\"} 1",
-            "mini_kcm_job_creations_braked_total{namespace=\"ns\"} 1",
+            "mini_kcm_job_creations_limited_total{namespace=\"ns\"} 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Selector, SelectorOperator, Typed};
 use clock::Instant;
 use controller::Outcome;
-use events::Type;
+use events::EventType;
 use informer::StoreError;
 use workload::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 
@@ -75,7 +75,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let owner = Owner::new(Job::resource(), job.meta.as_ref(), Some(FINALIZER));
     if let CompletionMode::Other(_) = job.spec.completion_mode {
         let message = "Skipped Job sync because completion mode is unknown".to_owned();
-        ctx.recorder.event(owner.reference(), Type::Warning, "UnknownCompletionMode", message);
+        ctx.recorder.event(owner.reference(), EventType::Warning, "UnknownCompletionMode", message);
         ctx.remove_if_deleted(&job);
         return Ok(Outcome::Done);
     }
@@ -210,7 +210,7 @@ fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     if ctx.memory.set_creation_limited(&job.meta.uid, is_limited) {
         ctx.meters.record_creation_limited(job);
         let message = "Pods that were created are not seen to end: no more than twice the parallelism are created";
-        ctx.recorder.event(owner.reference(), Type::Warning, "CreationHeldBack", message.to_owned());
+        ctx.recorder.event(owner.reference(), EventType::Warning, "CreationLimited", message.to_owned());
     }
 }
 

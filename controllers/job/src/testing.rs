@@ -140,7 +140,7 @@ impl From<PodBuilder> for Pod {
 pub(crate) const INPUTS: SnapshotInputs = SnapshotInputs {
     now: Moment(NOW * 1_000),
     unseen: Unseen::Nothing,
-    backoff: Some(crate::rules::backoff::Backoff { failures: 0, last: 0 }),
+    backoff: Some(crate::rules::backoff::PodFailures { failures: 0, last: 0 }),
     free_slots: usize::MAX,
     next_slot: None,
     clear_start_time: true,

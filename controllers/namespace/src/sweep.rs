@@ -14,7 +14,7 @@ use crate::{
         conditions::Findings,
         grace,
         kinds::{self, Pods},
-        remains::{Judgement, Remains, Target},
+        remains::{Remains, RemainsState, Target},
     },
     terminating::KindRequest,
 };
@@ -210,7 +210,7 @@ impl Sweep<'_> {
         if kind.has_verb("list") && terminating.has_requested_delete(self.uid, &kind.resource) {
             match self.list_remaining(kind).await {
                 // Another request would change nothing.
-                Ok(Some(remains)) if remains.to_delete.is_empty() => return self.judge(kind, remains),
+                Ok(Some(remains)) if remains.to_delete.is_empty() => return self.result_for(kind, remains),
                 Ok(_) => {}
                 Err(error) => return KindResult::failed(error),
             }
@@ -225,27 +225,27 @@ impl Sweep<'_> {
         }
         // List also after a failure, so that the conditions show what remains.
         match (deleted, self.list_remaining(kind).await) {
-            (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
+            (Ok(()), Ok(Some(remains))) => self.result_for(kind, remains),
             // A starting server answers 404 for its kinds. Everything waits for pods, so a 404 must not count as "no
             // pods".
             (Ok(()), Ok(None)) if is_pods(&kind.resource) => KindResult::failed("pods: not found".to_owned()),
             // A kind that can be neither listed nor deleted as a collection is assumed to be gone.
             (Ok(()), Ok(None)) => KindResult::default(),
             (Ok(()), Err(error)) => KindResult::failed(error),
-            (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
+            (Err(_), Ok(Some(remains))) if remains.count == 0 => self.result_for(kind, remains),
             (Err(error), Ok(Some(remains))) => KindResult::stuck(remains, error),
             (Err(error), _) => KindResult::failed(error),
         }
     }
 
-    fn judge(&self, kind: &ServedResource, remains: Remains) -> KindResult {
+    fn result_for(&self, kind: &ServedResource, remains: Remains) -> KindResult {
         let now = self.ctx.clock.wall().as_second();
         // Only pods have a grace period. For other kinds deletionTimestamp is the time of the request.
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
-        match remains.judge(&kind.resource, self.namespace, grace) {
-            Judgement::Gone => KindResult::default(),
-            Judgement::Pending(estimate) => KindResult { remains, estimate, ..KindResult::default() },
-            Judgement::Stuck(error) => KindResult::stuck(remains, error),
+        match remains.state(&kind.resource, self.namespace, grace) {
+            RemainsState::Gone => KindResult::default(),
+            RemainsState::Pending(estimate) => KindResult { remains, estimate, ..KindResult::default() },
+            RemainsState::Stuck(error) => KindResult::stuck(remains, error),
         }
     }
 

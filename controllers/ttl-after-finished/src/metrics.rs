@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Entry, Job};
-use events::{ObjectReference, Recorder, Type};
+use events::{EventType, ObjectReference, Recorder};
 use informer::Change;
 use metrics::{Histogram, IntGauge, Metrics};
 
@@ -56,7 +56,7 @@ impl Meters {
 pub(crate) fn report_unknown_finish_time(recorder: &Recorder, job: &Job) {
     let message = format!("unable to find the time when the Job {} finished", job.meta.as_ref().key());
     tracing::error!("{message}");
-    recorder.event(&reference(job), Type::Warning, "FinishTimeUnknown", message);
+    recorder.event(&reference(job), EventType::Warning, "FinishTimeUnknown", message);
 }
 
 fn reference(job: &Job) -> ObjectReference {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs::File, io::Write, sync::Arc, sync::Mutex};
 use clock::Clock;
 use e2e::{Identity, Options, Site};
 use serde_json::{Value, json};
-use test_cluster::{Recorded, Served, TestCluster, Verdict};
+use test_cluster::{Interception, Recorded, Served, TestCluster};
 use tokio::runtime::{Builder, Runtime};
 
 /// Namespace and resource.
@@ -36,7 +36,7 @@ impl Embedded {
         }
         let forbidden = Forbidden::default();
         let bans = forbidden.clone();
-        cluster.intercept(move |call| verdict(call, &bans));
+        cluster.intercept(move |call| interception(call, &bans));
 
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served = runtime.spawn(async move { cluster.serve().await }).await??;
@@ -68,14 +68,14 @@ impl Drop for Embedded {
 }
 
 /// Refuses like an admission policy.
-fn verdict(call: &Recorded, forbidden: &Forbidden) -> Verdict {
+fn interception(call: &Recorded, forbidden: &Forbidden) -> Interception {
     let deletes = matches!(call.verb, "delete" | "deletecollection") && call.group.is_empty();
     let what = (call.namespace.clone(), call.resource.clone());
     if deletes && forbidden.lock().is_ok_and(|it| it.contains(&what)) {
         let message = format!("{} {:?} is forbidden: denied request: {} stay", what.1, call.name, what.1);
-        return Verdict::status(422, "Invalid", &message);
+        return Interception::status(422, "Invalid", &message);
     }
-    Verdict::Pass
+    Interception::Pass
 }
 
 /// The line that a real server would log for this call.

@@ -93,8 +93,8 @@ async fn failed_renewal_is_counted_and_the_old_token_is_used_until_it_expires() 
     terminate_namespace(&cluster, "first").await;
     let begun = now();
     cluster.intercept(move |call: &Call| match call.subresource.as_str() {
-        "token" if now() - begun < MINUTE * 70 => Verdict::status(500, "InternalError", "no tokens today"),
-        _ => Verdict::Pass,
+        "token" if now() - begun < MINUTE * 70 => Interception::status(500, "InternalError", "no tokens today"),
+        _ => Interception::Pass,
     });
     tokio::time::sleep(MINUTE * 55).await;
     terminate_namespace(&cluster, "with-the-old-token").await;

@@ -97,13 +97,15 @@ async fn findings_stay_while_the_server_is_down() {
     create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
     let begun = now();
     cluster.intercept(move |call: &Call| match call.resource.as_str() {
-        _ if call.path == "/version" && now() - begun > MINUTE => Verdict::status(500, "InternalError", "down"),
-        "namespaces" if call.verb == "list" && now() - begun > MINUTE => Verdict::status(500, "InternalError", "down"),
+        _ if call.path == "/version" && now() - begun > MINUTE => Interception::status(500, "InternalError", "down"),
+        "namespaces" if call.verb == "list" && now() - begun > MINUTE => {
+            Interception::status(500, "InternalError", "down")
+        }
         "selfsubjectaccessreviews" => {
             let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
-            Verdict::Answer { status: 201, headers: Vec::new(), body }
+            Interception::Answer { status: 201, headers: Vec::new(), body }
         }
-        _ => Verdict::Pass,
+        _ => Interception::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
     wait_for_preflight(&replica).await;
@@ -122,9 +124,9 @@ async fn newer_server_is_a_finding_and_permissions_are_reviewed_once() {
     cluster.intercept(|call: &Call| match call.path.as_str() {
         "/version" => {
             let body = json!({ "major": "1", "minor": "99", "gitVersion": "v1.99.0" });
-            Verdict::Answer { status: 200, headers: Vec::new(), body }
+            Interception::Answer { status: 200, headers: Vec::new(), body }
         }
-        _ => Verdict::Pass,
+        _ => Interception::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
     wait_for_preflight(&replica).await;
@@ -142,7 +144,7 @@ async fn manager_without_permissions_has_findings_and_leads() {
     cluster.intercept(move |call: &Call| {
         let refused = call.resource == "selfsubjectaccessreviews" && now() - begun < MINUTE * 8;
         let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
-        if refused { Verdict::Answer { status: 201, headers: Vec::new(), body } } else { Verdict::Pass }
+        if refused { Interception::Answer { status: 201, headers: Vec::new(), body } } else { Interception::Pass }
     });
     let replica = Replica::start(&cluster, "a", &[]);
     wait_until("it leads", || is_leader(&cluster, "a")).await;
@@ -164,9 +166,9 @@ async fn server_that_is_too_old_or_hangs_is_a_finding_and_does_not_end_the_leade
         let cluster = cluster();
         let body = json!({ "major": "1", "minor": "33", "gitVersion": "v1.33.1" });
         cluster.intercept(move |call: &Call| match call.path.as_str() {
-            "/version" if old => Verdict::Answer { status: 200, headers: Vec::new(), body: body.clone() },
-            "/version" => Verdict::Hang,
-            _ => Verdict::Pass,
+            "/version" if old => Interception::Answer { status: 200, headers: Vec::new(), body: body.clone() },
+            "/version" => Interception::Hang,
+            _ => Interception::Pass,
         });
         let replica = Replica::start(&cluster, "a", &[]);
         tokio::time::sleep(MINUTE * 3).await;
@@ -197,10 +199,10 @@ async fn preflight_prints_rules_for_denied_paths() {
     cluster.intercept(|call: &Call| {
         let review: Value = serde_json::from_slice(&call.body).unwrap_or_default();
         if review["spec"]["nonResourceAttributes"].is_null() {
-            return Verdict::Pass;
+            return Interception::Pass;
         }
         let body = json!({ "kind": review["kind"], "status": { "allowed": false } });
-        Verdict::Answer { status: 201, headers: Vec::new(), body }
+        Interception::Answer { status: 201, headers: Vec::new(), body }
     });
     let (config, deps) = Replica::prepare(&cluster, "a", &["--use-service-account-credentials"]);
     let report = manager::preflight(config, deps).await;
@@ -224,12 +226,12 @@ async fn clock_difference_is_a_finding() {
     {
         let cluster = cluster();
         cluster.intercept(move |call: &Call| match call.path.as_str() {
-            "/version" => Verdict::Answer {
+            "/version" => Interception::Answer {
                 status: 200,
                 headers: vec![("date", date.to_owned())],
                 body: json!({ "major": "1", "minor": "36", "gitVersion": "v1.36.2" }),
             },
-            _ => Verdict::Pass,
+            _ => Interception::Pass,
         });
         let replica = Replica::start(&cluster, "a", &[]);
         wait_for_preflight(&replica).await;

@@ -107,7 +107,7 @@ fn start(world: &World, rng: &mut Rng) -> SharedModel {
         if call.verb == "delete" && !call.json()["preconditions"]["uid"].is_string() {
             reporter.fail(format!("DELETE {} has no uid precondition", call.path));
         }
-        test_cluster::Verdict::Pass
+        test_cluster::Interception::Pass
     });
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
     world.spawn("jobs", fake_controllers::run_jobs(world.clone(), receiver, rng.fork()));

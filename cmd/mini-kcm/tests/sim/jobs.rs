@@ -163,7 +163,7 @@ fn require_uids(world: &World) {
         if !named {
             reporter.fail(format!("{} {} has no uid precondition", call.method, call.path));
         }
-        test_cluster::Verdict::Pass
+        test_cluster::Interception::Pass
     });
     let reporter = world.clone();
     world.cluster().on_response(move |call| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use test_cluster::{Change, DiscoveryFault, Verdict};
+use test_cluster::{Change, DiscoveryFault, Interception};
 use testing::sim::{Scenario, World, Write};
 
 use crate::manager::manager;
@@ -67,9 +67,9 @@ async fn run(world: World, size: Size) -> Result<(), String> {
         let refused = call.verb == "deletecollection" && call.resource == "gadgets";
         let of_all = call.verb == "list" && call.resource == "widgets" && call.namespace.is_empty();
         match (refused, hangs && of_all) {
-            (true, _) => Verdict::status(405, "MethodNotAllowed", "not supported"),
-            (_, true) => Verdict::Hang,
-            _ => Verdict::Pass,
+            (true, _) => Interception::status(405, "MethodNotAllowed", "not supported"),
+            (_, true) => Interception::Hang,
+            _ => Interception::Pass,
         }
     });
     let deleted: Vec<String> = (0..size.terminating).map(|it| format!("n{it}")).collect();

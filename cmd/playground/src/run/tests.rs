@@ -4,7 +4,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use test_cluster::{Served, TestCluster, Verdict};
+use test_cluster::{Interception, Served, TestCluster};
 
 use super::*;
 
@@ -76,8 +76,8 @@ async fn manager_exit_is_reported_with_its_cause() {
 async fn refused_first_namespace_leaves_no_objects() {
     let other = OtherCluster::new().await;
     other.cluster.intercept(|call| match (call.verb, call.resource.as_str()) {
-        ("create", "namespaces") => Verdict::status(422, "Invalid", "not allowed here"),
-        _ => Verdict::Pass,
+        ("create", "namespaces") => Interception::status(422, "Invalid", "not allowed here"),
+        _ => Interception::Pass,
     });
     let error = other.run(&CancellationToken::new()).await;
     assert!(error.starts_with("create Namespace") && error.contains("not allowed here"), "{error}");
@@ -94,10 +94,10 @@ async fn early_end_is_cleaned_up_and_running_tasks_create_nothing_more() {
             // A task that is not stopped would try again twice a second.
             to_stop.cancel();
             counted.fetch_add(1, Ordering::SeqCst);
-            Verdict::status(500, "InternalError", "not now")
+            Interception::status(500, "InternalError", "not now")
         }
-        ("delete", "namespaces") => Verdict::Delay(Duration::from_secs(2)),
-        _ => Verdict::Pass,
+        ("delete", "namespaces") => Interception::Delay(Duration::from_secs(2)),
+        _ => Interception::Pass,
     });
     let error = other.run(&stop).await;
     assert_eq!(error, "interrupted before all samples were done");

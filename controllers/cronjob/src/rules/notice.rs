@@ -1,6 +1,6 @@
 //! The events of a CronJob, with upstream's texts.
 
-use events::Type;
+use events::EventType;
 use jiff::Timestamp;
 
 /// A state for which one event is sent when it begins, not in each sync.
@@ -33,9 +33,9 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// Type, reason and message of the event.
-    pub(crate) fn event(&self) -> (Type, &'static str, String) {
-        use Type::{Normal, Warning};
+    /// EventType, reason and message of the event.
+    pub(crate) fn event(&self) -> (EventType, &'static str, String) {
+        use EventType::{Normal, Warning};
         match self {
             Self::UnexpectedJob { job, uid: _ } => {
                 let message = format!("Saw a job that the controller did not create or forgot: {job}");

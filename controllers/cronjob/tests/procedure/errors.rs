@@ -1,7 +1,7 @@
 //! Jobs that cannot be created, and missed times.
 
 use serde_json::{Value, json};
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 
@@ -38,7 +38,9 @@ async fn acceptance_cronjob_037_a_quota_error_is_reported_and_surplus_jobs_are_d
     drop(manager);
     world.end(FIRST, "Complete");
     world.until("2026-05-19T10:01:00Z").await;
-    world.fail_requests(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "exceeded quota: q")));
+    world.fail_requests(|line| {
+        (line == "create jobs").then(|| Interception::status(403, "Forbidden", "exceeded quota: q"))
+    });
     world.calls();
     let _manager = world.start().await;
     assert_eq!(world.calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
@@ -56,7 +58,7 @@ async fn the_next_time_is_tried_in_time_after_many_failures() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.fail_requests(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "no")));
+    world.fail_requests(|line| (line == "create jobs").then(|| Interception::status(403, "Forbidden", "no")));
     // By then the back-off is longer than ten minutes.
     world.until("2026-05-19T11:00:30Z").await;
     world.cluster.stop_intercepting();
@@ -158,7 +160,7 @@ async fn a_time_does_not_run_again_if_its_job_was_deleted_before_the_status_writ
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.fail_requests(|line| line.starts_with("update cronjobs/status").then(|| Verdict::status(500, "", "no")));
+    world.fail_requests(|line| line.starts_with("update cronjobs/status").then(|| Interception::status(500, "", "no")));
     world.until("2026-05-19T10:00:00Z").await;
     world.remove_job(FIRST);
     pass(SEC * 10).await;
@@ -196,7 +198,7 @@ async fn a_404_that_does_not_name_the_cron_job_is_no_proof() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+    let not_served = || Interception::status(404, "NotFound", "the server could not find the requested resource");
     world.fail_requests(move |line| line.contains(" cronjobs").then(not_served));
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST]);
@@ -213,11 +215,12 @@ async fn a_cron_job_with_an_event_after_it_was_marked_gone_continues() {
     world.cron_job("c", json!({}));
     // The server was restored from an older backup.
     world.fail_requests(|line| {
-        let Verdict::Answer { status, headers, mut body } = Verdict::status(404, "NotFound", "not found") else {
+        let Interception::Answer { status, headers, mut body } = Interception::status(404, "NotFound", "not found")
+        else {
             return None;
         };
         body["details"] = json!({ "name": "c", "group": "batch", "kind": "cronjobs" });
-        line.contains(" cronjobs").then_some(Verdict::Answer { status, headers, body })
+        line.contains(" cronjobs").then_some(Interception::Answer { status, headers, body })
     });
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST]);

@@ -1,7 +1,7 @@
 //! A time runs once, even if a response is lost, an event is late, or a name is taken.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{Manager, SEC, SOON, World, broken, pass};
 
@@ -58,7 +58,7 @@ async fn an_unanswered_create_is_resolved_before_another_job_starts() {
         world.cluster.freeze_watches("jobs");
         let mut lost = false;
         world.fail_requests(move |line| match line {
-            "create jobs" if !std::mem::replace(&mut lost, true) => Some(Verdict::LoseAnswer),
+            "create jobs" if !std::mem::replace(&mut lost, true) => Some(Interception::LoseAnswer),
             "create jobs" => broken(),
             _ if line.starts_with("get jobs") => broken(),
             _ => None,
@@ -80,7 +80,7 @@ async fn a_status_whose_answer_was_lost_is_waited_for() {
     let mut lost = false;
     world.fail_requests(move |line| {
         let lose = line.starts_with("update cronjobs/status") && !std::mem::replace(&mut lost, true);
-        lose.then_some(Verdict::LoseAnswer)
+        lose.then_some(Interception::LoseAnswer)
     });
     world.until("2026-05-19T10:00:00Z").await;
     world.remove_job(FIRST);

@@ -1,7 +1,7 @@
 //! The manager crashes between two writes, or a response is lost.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 
@@ -29,7 +29,9 @@ async fn acceptance_cronjob_035_crash_between_job_and_status() {
         let world = World::at("2026-05-19T09:59:30Z");
         let manager = world.start().await;
         world.cron_job("c", json!({ "concurrencyPolicy": policy }));
-        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+        world.fail_requests(
+            |line| if line.starts_with("update cronjobs/status") { Some(Interception::Fail) } else { None },
+        );
         world.until("2026-05-19T10:00:00Z").await;
         assert_eq!((world.jobs(), world.active("c").len()), (vec![FIRST.to_owned()], 0));
         drop(manager);
@@ -50,7 +52,8 @@ async fn acceptance_cronjob_035_restarted_minutes_later_forbid_still_waits() {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "concurrencyPolicy": "Forbid" }));
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+    world
+        .fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Interception::Fail) } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     drop(manager);
     world.cluster.stop_intercepting();
@@ -70,7 +73,7 @@ async fn acceptance_cronjob_035_a_create_response_is_lost() {
     let mut lost = false;
     world.fail_requests(move |line| {
         let lose = line == "create jobs" && !std::mem::replace(&mut lost, true);
-        lose.then_some(Verdict::LoseAnswer)
+        lose.then_some(Interception::LoseAnswer)
     });
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]));
@@ -173,7 +176,9 @@ async fn a_run_is_in_the_status_before_its_job_is_deleted() {
         let world = World::at("2026-05-19T09:59:30Z");
         let manager = world.start().await;
         world.cron_job("c", json!({ "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0 }));
-        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+        world.fail_requests(
+            |line| if line.starts_with("update cronjobs/status") { Some(Interception::Fail) } else { None },
+        );
         world.until("2026-05-19T10:00:00Z").await;
         drop(manager);
         world.cluster.stop_intercepting();
@@ -195,7 +200,8 @@ async fn a_status_that_a_webhook_resets_is_written_once_per_second_at_most() {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+    world
+        .fail_requests(|line| if line.starts_with("update cronjobs/status") { Some(Interception::Fail) } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     drop(manager);
     let stored = world.get("cronjobs", "c");
@@ -204,8 +210,8 @@ async fn a_status_that_a_webhook_resets_is_written_once_per_second_at_most() {
         let is_write = line.starts_with("update cronjobs/status");
         writes += u32::from(is_write);
         // The failure ends a run in which time does not advance.
-        let reset = || Verdict::Answer { status: 200, headers: Vec::new(), body: stored.clone() };
-        is_write.then(|| if writes > 100 { Verdict::Fail } else { reset() })
+        let reset = || Interception::Answer { status: 200, headers: Vec::new(), body: stored.clone() };
+        is_write.then(|| if writes > 100 { Interception::Fail } else { reset() })
     });
     world.calls();
     let _manager = world.start().await;

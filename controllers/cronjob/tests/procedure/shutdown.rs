@@ -1,7 +1,7 @@
 //! The manager stops while many writes are pending.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{Manager, SEC, World, broken, pass};
 
@@ -69,7 +69,7 @@ async fn an_unanswered_create_is_resolved_when_the_manager_stops() {
     world.cluster.freeze_watches("jobs");
     let mut lost = false;
     world.fail_requests(move |line| match line {
-        "create jobs" if !std::mem::replace(&mut lost, true) => Some(Verdict::LoseAnswer),
+        "create jobs" if !std::mem::replace(&mut lost, true) => Some(Interception::LoseAnswer),
         "create jobs" => broken(),
         _ if line.starts_with("get jobs") => broken(),
         _ => None,
@@ -90,7 +90,8 @@ async fn a_write_to_a_busy_server_is_retried_when_the_manager_stops() {
     let mut refused = 0;
     world.fail_requests(move |line| {
         refused += u32::from(line.starts_with("update cronjobs/status"));
-        let busy = || Verdict::Answer { status: 429, headers: vec![("Retry-After", "1".into())], body: json!("busy") };
+        let busy =
+            || Interception::Answer { status: 429, headers: vec![("Retry-After", "1".into())], body: json!("busy") };
         (line.starts_with("update cronjobs/status") && refused < 4).then(busy)
     });
     manager.stop().await;
@@ -118,7 +119,7 @@ async fn last_statuses_are_written_to_a_slow_server_concurrently() {
     world.fail_requests(move |line| if is_status(line) { broken() } else { None });
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!(world.unrecorded().len(), 32);
-    world.fail_requests(move |line| is_status(line).then_some(Verdict::Delay(SEC)));
+    world.fail_requests(move |line| is_status(line).then_some(Interception::Delay(SEC)));
     let asked = world.clock.now();
     manager.stop().await;
     assert!(world.unrecorded().is_empty());

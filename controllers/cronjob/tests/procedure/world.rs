@@ -9,7 +9,7 @@ use cronjob_controller::{Options, ProcessZone};
 use metrics::Metrics;
 use serde_json::{Value, json};
 use tasks::{Scope, Task};
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
@@ -228,11 +228,11 @@ impl World {
     }
 
     /// Makes the interceptor answer some calls of the controller, selected by their line.
-    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(&self, mut respond: impl FnMut(&str) -> Option<Interception> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(cronjob_controller::NAME);
-            let verdict = if ours { judge(&line(call)) } else { None };
-            verdict.unwrap_or(Verdict::Pass)
+            let interception = if ours { respond(&line(call)) } else { None };
+            interception.unwrap_or(Interception::Pass)
         });
     }
 
@@ -261,8 +261,8 @@ fn line(call: &Call) -> String {
     format!("{verb} {resource}{subresource} {name}").trim_end().to_owned()
 }
 
-pub(crate) fn broken() -> Option<Verdict> {
-    Some(Verdict::status(500, "InternalError", "internal error"))
+pub(crate) fn broken() -> Option<Interception> {
+    Some(Interception::status(500, "InternalError", "internal error"))
 }
 
 pub(crate) async fn pass(time: Duration) {

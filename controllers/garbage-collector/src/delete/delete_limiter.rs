@@ -29,7 +29,7 @@ pub(crate) struct DeleteLimiter {
     responses: VecDeque<Instant>,
     /// Items that wait for a slot, with their position numbers.
     held: HashMap<Item, u64>,
-    /// The numbers of the items that compete for a slot now. The number of an item that could not be judged is removed
+    /// The numbers of the items that compete for a slot now. The number of an item that could not be checked is removed
     /// until its next pass, so that others can use the slot.
     contenders: BTreeSet<u64>,
     last_number: u64,

@@ -33,11 +33,11 @@ pub(crate) async fn detach(
     detach_in(ctx, resource, object, owners, None).await
 }
 
-/// Removes references to these owners from the object, only in the judged state: if another client has removed its
+/// Removes references to these owners from the object, only in the checked state: if another client has removed its
 /// existing owner since, the object would have no owner left.
 ///
 /// # Errors As [`ApiError`]; `Conflict` if the state has changed.
-pub(crate) async fn detach_as_judged(ctx: &Ctx, object: &Object, owners: &[Uid]) -> Result<Patched, ApiError> {
+pub(crate) async fn detach_if_unchanged(ctx: &Ctx, object: &Object, owners: &[Uid]) -> Result<Patched, ApiError> {
     detach_in(ctx, &object.resource, &object.coordinates, owners, Some(&object.meta.version)).await
 }
 
@@ -46,10 +46,10 @@ async fn detach_in(
     resource: &Resource,
     object: &Coordinates,
     owners: &[Uid],
-    judged: Option<&Version>,
+    checked: Option<&Version>,
 ) -> Result<Patched, ApiError> {
     if !ctx.kinds.is_merge_only(resource) {
-        let body = Patch::Strategic(refs::detach(&object.uid, owners, judged));
+        let body = Patch::Strategic(refs::detach(&object.uid, owners, checked));
         match send(ctx, resource, object, &body).await {
             Err(err) if is_unsupported(&err) => ctx.kinds.mark_merge_only(resource),
             done => return done,
@@ -61,8 +61,8 @@ async fn detach_in(
     };
     match refs::detach_live(&live, owners) {
         Some(mut body) => {
-            if let Some(judged) = judged {
-                body["metadata"]["resourceVersion"] = judged.to_string().into();
+            if let Some(checked) = checked {
+                body["metadata"]["resourceVersion"] = checked.to_string().into();
             }
             send(ctx, resource, object, &Patch::Merge(body)).await
         }
@@ -70,7 +70,7 @@ async fn detach_in(
     }
 }
 
-/// Sets blockOwnerDeletion to false on the object's references, only in the judged state.
+/// Sets blockOwnerDeletion to false on the object's references, only in the checked state.
 ///
 /// # Errors As [`ApiError`]; `Conflict` if the state has changed.
 pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiError> {

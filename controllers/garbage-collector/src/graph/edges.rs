@@ -109,7 +109,7 @@ impl Graph {
         for owner in owners_of(old).filter(|it| !has_reference(&new, it)) {
             self.unlink(dependent, owner, is_blocking(old, owner));
         }
-        // A removed or changed reference may have been the reason that the dependent could not be judged. So check the
+        // A removed or changed reference may have been the reason that the dependent could not be checked. So check the
         // unchanged references again.
         if owners_of(old).any(|it| !same_claims(old, &new, it)) {
             for owner in owners_of(&new).filter(|it| same_claims(old, &new, it)) {

@@ -7,7 +7,7 @@ use client::Limits;
 use clock::Timestamp;
 use controller::{Controller, Factor};
 use serde_json::{Value, json};
-use test_cluster::{Call, DiscoveryFault, TestCluster, Verdict};
+use test_cluster::{Call, DiscoveryFault, Interception, TestCluster};
 use testing::Rig;
 
 use super::*;
@@ -112,8 +112,8 @@ impl Standby {
     }
 
     fn fail_requests(&self, what: impl Fn(&Call) -> bool + Send + 'static) {
-        let broken = || Verdict::status(500, "InternalError", "conversion webhook failed");
-        self.cluster.intercept(move |call| if what(call) { broken() } else { Verdict::Pass });
+        let broken = || Interception::status(500, "InternalError", "conversion webhook failed");
+        self.cluster.intercept(move |call| if what(call) { broken() } else { Interception::Pass });
     }
 }
 
@@ -406,7 +406,7 @@ async fn a_type_that_changes_its_version_is_always_known_or_named() {
     // The new versions respond late.
     standby.cluster.intercept(|call| {
         let is_new = call.path.contains("example.com/v1/");
-        if is_new { Verdict::Delay(SEC) } else { Verdict::Pass }
+        if is_new { Interception::Delay(SEC) } else { Interception::Pass }
     });
     for plural in types {
         let both = defined(plural, &["v1beta1", "v1"]);

@@ -16,7 +16,7 @@ use crate::{
     graph::Coordinates,
     owners::kinds::KindError,
     requests,
-    rules::evidence::{self, Gone, Judged, Object, OwnerState, Unproved},
+    rules::evidence::{self, CheckedObject, Gone, Object, OwnerState, Unproved},
     shared_graph::Restores,
 };
 
@@ -45,9 +45,9 @@ struct ReadResult {
     owner_state: Result<OwnerState, Unproved>,
 }
 
-/// Why the owners of an object cannot be judged.
+/// Why the owners of an object cannot be checked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unjudged {
+pub(crate) enum OwnersUnknown {
     /// The resource of the owner is unknown.
     #[error("its owner {owner} cannot be looked up")]
     Unknown {
@@ -83,24 +83,24 @@ pub(crate) enum Unlocatable {
 }
 
 /// Finds the state of each owner of an object, in the order of its references. Stops at the first that cannot be
-/// judged.
-pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, Unjudged> {
+/// checked.
+pub(crate) async fn check_owners(ctx: &Ctx, object: Object) -> Result<Option<CheckedObject>, OwnersUnknown> {
     let mut owner_states = Vec::with_capacity(object.meta.owners.len());
     for reference in object.meta.owners.iter() {
         owner_states.push(owner_state(ctx, &object.coordinates.namespace, reference).await?);
     }
-    Ok(Judged::new(object, owner_states))
+    Ok(CheckedObject::new(object, owner_states))
 }
 
-async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<OwnerState, Unjudged> {
+async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<OwnerState, OwnersUnknown> {
     let claimed = || Box::new(Coordinates::claimed(reference, namespace));
     let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
     let found = match cached_proof(ctx, &claimed(), resource.as_ref().ok()) {
         Some(gone) => OwnerState::Gone(gone),
         None => {
-            let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
+            let resource = resource.map_err(|source| OwnersUnknown::Unknown { owner: claimed(), source })?;
             let asked = locate(&resource, claimed());
-            let asked = asked.map_err(|source| Unjudged::Unlocatable { owner: claimed(), source })?;
+            let asked = asked.map_err(|source| OwnersUnknown::Unlocatable { owner: claimed(), source })?;
             match read_owner(ctx, &resource, &asked).await {
                 Ok(owner_state) => {
                     if let OwnerState::Live(_) = &owner_state {
@@ -108,7 +108,7 @@ async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Resul
                     }
                     owner_state
                 }
-                Err(source) => return Err(Unjudged::Unproved { owner: asked, source }),
+                Err(source) => return Err(OwnersUnknown::Unproved { owner: asked, source }),
             }
         }
     };

@@ -12,7 +12,7 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of an owner whose dependents stay.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// An object in the judged state.
+/// An object in the checked state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) coordinates: Coordinates,
@@ -70,7 +70,7 @@ pub(crate) enum OwnerState {
 
 /// An object with the proved state of the owner of each reference.
 #[derive(Debug)]
-pub(crate) struct Judged {
+pub(crate) struct CheckedObject {
     object: Object,
     owners: Vec<(OwnerRef, OwnerState)>,
 }
@@ -143,7 +143,7 @@ impl OwnerState {
     }
 }
 
-impl Judged {
+impl CheckedObject {
     /// Joins an object with the states of its owners, in the order of its references; `None` unless there is one state
     /// for each.
     pub(crate) fn new(object: Object, owner_states: Vec<OwnerState>) -> Option<Self> {

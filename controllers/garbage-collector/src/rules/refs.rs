@@ -26,7 +26,7 @@ pub(crate) fn detach_live(live: &Value, owners: &[Uid]) -> Option<Value> {
     (kept.len() < named.len()).then(|| full_list_patch(live, kept.into_iter().cloned().collect()))
 }
 
-/// Clears blockOwnerDeletion on all references. The patch is valid only for the judged resourceVersion, so that the
+/// Clears blockOwnerDeletion on all references. The patch is valid only for the checked resourceVersion, so that the
 /// DELETE after it does not miss an owner that was added since.
 pub(crate) fn unblock(object: &Meta) -> Value {
     let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);

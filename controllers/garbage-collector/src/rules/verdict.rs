@@ -9,7 +9,7 @@ use client::Propagation;
 
 use crate::{
     graph::{Coordinates, Item, NodeView},
-    rules::evidence::{FOREGROUND, Gone, Judged, ORPHAN, Object, OwnerState, Waiting, has},
+    rules::evidence::{CheckedObject, FOREGROUND, Gone, ORPHAN, Object, OwnerState, Waiting, has},
 };
 
 /// The next step for an item, before any request.
@@ -126,7 +126,7 @@ impl DeletePermit {
         same
     }
 
-    /// Records that its own references no longer block. That patch was based on the judged state, so its result is the
+    /// Records that its own references no longer block. That patch was based on the checked state, so its result is the
     /// state now.
     pub(crate) fn on_refs_unblocked(&mut self, version: Version) {
         let meta = &mut self.object.meta;
@@ -169,8 +169,8 @@ pub(crate) fn foreground(blocking: Vec<(Item, bool)>) -> Foreground {
 }
 
 /// The verdict on an object, by the proved states of its owners.
-pub(crate) fn verdict(judged: Judged, dependents: Dependents) -> Verdict {
-    let (object, owners) = judged.into_parts();
+pub(crate) fn verdict(checked: CheckedObject, dependents: Dependents) -> Verdict {
+    let (object, owners) = checked.into_parts();
     let live_owners: Vec<Uid> = owners.iter().filter(|(_, it)| is_live(it)).map(|(of, _)| of.uid.clone()).collect();
     // References to orphaned owners count as already removed.
     let counts = |(_, owner_state): &&(OwnerRef, OwnerState)| !matches!(owner_state, OwnerState::Orphaned(_));

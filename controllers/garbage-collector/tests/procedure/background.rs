@@ -227,43 +227,43 @@ async fn acceptance_gc_035_a_recreated_owner_gets_no_old_dependents_and_keeps_it
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_042_dependents_of_an_unreadable_owner_stay() {
-    for verdict in [
+    for interception in [
         failure(500, "InternalError").unwrap(),
         failure(503, "ServiceUnavailable").unwrap(),
         failure(403, "Forbidden").unwrap(),
-        test_cluster::Verdict::Fail,
-        test_cluster::Verdict::LoseAnswer,
+        test_cluster::Interception::Fail,
+        test_cluster::Interception::LoseAnswer,
     ] {
         let world = World::new();
         world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
-        let answer = verdict.clone();
+        let answer = interception.clone();
         world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         let manager = world.start().await;
         pass(60 * SEC).await;
-        assert!(world.has("pods", "pod") && world.request_count("delete") == 0, "{verdict:?}");
-        assert!(world.request_count("get replicationcontrollers never") > 5, "{verdict:?}: {:?}", world.lines());
+        assert!(world.has("pods", "pod") && world.request_count("delete") == 0, "{interception:?}");
+        assert!(world.request_count("get replicationcontrollers never") > 5, "{interception:?}: {:?}", world.lines());
         assert_eq!(
             manager.own_metric("unresolvable_objects{why=\"failed\"}"),
             1,
-            "{verdict:?}: the owner is looked up"
+            "{interception:?}: the owner is looked up"
         );
         world.cluster.stop_intercepting();
         pass(300 * SEC).await;
-        assert!(!world.has("pods", "pod"), "{verdict:?}");
-        assert_eq!(manager.own_metric("unresolvable_objects{why=\"failed\"}"), 0, "{verdict:?}");
+        assert!(!world.has("pods", "pod"), "{interception:?}");
+        assert_eq!(manager.own_metric("unresolvable_objects{why=\"failed\"}"), 0, "{interception:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
-    for verdict in [
+    for interception in [
         failure(500, "InternalError").unwrap(),
         failure(503, "ServiceUnavailable").unwrap(),
         failure(504, "Timeout").unwrap(),
-        test_cluster::Verdict::Fail,
-        test_cluster::Verdict::LoseAnswer,
+        test_cluster::Interception::Fail,
+        test_cluster::Interception::LoseAnswer,
         // Until our own request timeout.
-        test_cluster::Verdict::Hang,
+        test_cluster::Interception::Hang,
     ] {
         let world = World::new();
         let [gone, live, waits] = ["gone", "live", "waits"].map(|it| world.create("ReplicationController", it, &[]));
@@ -272,7 +272,7 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         world.create("Pod", "of-waits", &[blocking(&waits)]);
         world.create("ConfigMap", "of-unseen", &[owner(&unseen)]);
         let _manager = world.start().await;
-        let answer = verdict.clone();
+        let answer = interception.clone();
         world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         // One disappears in a way that proves nothing: a list does not contain it.
         world.cluster.freeze_watches("secrets");
@@ -283,18 +283,22 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         world.delete("ReplicationController", "waits", Some(Foreground)).await;
         pass(300 * SEC).await;
         let lines = world.lines();
-        assert_eq!((world.request_count("delete"), world.request_count("patch")), (0, 0), "{verdict:?}: {lines:?}");
-        assert_eq!(world.owners("pods", "of-two"), ["gone", "live"], "{verdict:?}");
-        assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{verdict:?}");
-        assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{verdict:?}");
+        assert_eq!(
+            (world.request_count("delete"), world.request_count("patch")),
+            (0, 0),
+            "{interception:?}: {lines:?}"
+        );
+        assert_eq!(world.owners("pods", "of-two"), ["gone", "live"], "{interception:?}");
+        assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{interception:?}");
+        assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{interception:?}");
         for owner in ["replicationcontrollers live", "replicationcontrollers waits", "secrets unseen"] {
-            assert!(world.request_count(&format!("get {owner}")) >= 3, "{verdict:?}: {owner}: {lines:?}");
+            assert!(world.request_count(&format!("get {owner}")) >= 3, "{interception:?}: {owner}: {lines:?}");
         }
         world.cluster.stop_intercepting();
         pass(600 * SEC).await;
-        assert_eq!(world.owners("pods", "of-two"), ["live"], "{verdict:?}");
-        assert!(!world.has("pods", "of-waits") && !world.has("replicationcontrollers", "waits"), "{verdict:?}");
-        assert!(!world.has("configmaps", "of-unseen"), "{verdict:?}");
+        assert_eq!(world.owners("pods", "of-two"), ["live"], "{interception:?}");
+        assert!(!world.has("pods", "of-waits") && !world.has("replicationcontrollers", "waits"), "{interception:?}");
+        assert!(!world.has("configmaps", "of-unseen"), "{interception:?}");
     }
 }
 
@@ -304,7 +308,7 @@ async fn a_404_without_an_object_name_deletes_no_dependents() {
     world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     // As if the version of the type was removed, or the request went to a server that does not serve it.
     world.fail_requests(|line, _| {
-        line.starts_with("get ").then(|| test_cluster::Verdict::text(404, "404 page not found"))
+        line.starts_with("get ").then(|| test_cluster::Interception::text(404, "404 page not found"))
     });
     let manager = world.start().await;
     pass(60 * SEC).await;
@@ -326,7 +330,7 @@ async fn an_owner_missing_from_a_list_is_read_before_any_delete() {
     }
     let _manager = world.start().await;
     // All workers need the owner at the same time, and the response is slow.
-    world.fail_requests(|line, _| line.starts_with("get ").then_some(test_cluster::Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| line.starts_with("get ").then_some(test_cluster::Interception::DelayAnswer(SEC)));
     // The watch misses the deletion: its resourceVersion is too old, so a complete set follows.
     world.cluster.freeze_watches("replicationcontrollers");
     world.cluster.remove("replicationcontrollers", "n", "rc");

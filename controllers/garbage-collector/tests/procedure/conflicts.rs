@@ -1,4 +1,4 @@
-//! Changes between the verdict and the DELETE.
+//! Changes between the interception and the DELETE.
 
 use client::Propagation::{Background, Foreground};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::sync::{
 
 use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
@@ -36,7 +36,7 @@ async fn forest(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_leads_to_the_same_result() {
-    for fate in [Verdict::Fail, Verdict::LoseAnswer] {
+    for fate in [Interception::Fail, Interception::LoseAnswer] {
         let mut crashes = 0;
         for last in 0.. {
             let world = World::with_widgets();
@@ -50,7 +50,7 @@ async fn a_crash_after_any_write_leads_to_the_same_result() {
                 let number = counted.fetch_add(1, Ordering::SeqCst);
                 crash.fetch_or(number == last, Ordering::SeqCst);
                 // From its last write on, no request of this process arrives.
-                (number >= last).then(|| if number == last { end.clone() } else { Verdict::Fail })
+                (number >= last).then(|| if number == last { end.clone() } else { Interception::Fail })
             });
             let manager = world.start().await;
             for _ in 0..5_000 {

@@ -225,7 +225,7 @@ async fn a_finalizer_not_removed_in_four_attempts_is_retried_later() {
     world.create("ConfigMap", "a", &[]);
     let _manager = world.start().await;
     world.fail_requests(|line, _| {
-        (line == "patch configmaps a").then(|| test_cluster::Verdict::status(409, "Conflict", "no"))
+        (line == "patch configmaps a").then(|| test_cluster::Interception::status(409, "Conflict", "no"))
     });
     world.delete("ConfigMap", "a", Some(Foreground)).await;
     pass(5 * SEC).await;

@@ -3,7 +3,7 @@
 use client::Limits;
 use client::Propagation::{Background, Foreground};
 use garbage_collector_controller::Options;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, blocking, missing_owner, owner, pass};
 
@@ -34,7 +34,7 @@ async fn deletes_per_minute_reach_the_limit() {
         world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
     }
     // The items for the third and fourth minute retry before the requests of the earlier minutes are answered.
-    world.fail_requests(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
+    world.fail_requests(|line, _| line.starts_with("delete").then_some(Interception::DelayAnswer(50 * MS)));
     let _manager = world.start_with(Options { max_deletes_per_minute: 10, ..Options::default() }).await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     for (seconds, left) in [(5, 30), (60, 20), (60, 10), (60, 0)] {
@@ -55,7 +55,7 @@ async fn a_hanging_type_leaves_free_slots_to_others() {
     pass(50 * SEC).await;
     assert_eq!((world.request_count("delete pods"), manager.own_metric("held_deletes")), (1, 2));
     // When the next slot becomes free, reads of the type hang, and many items need such a read.
-    world.fail_requests(|line, _| line.starts_with("get widgets").then_some(Verdict::Delay(600 * SEC)));
+    world.fail_requests(|line, _| line.starts_with("get widgets").then_some(Interception::Delay(600 * SEC)));
     for number in 0..20 {
         let mut never = missing_owner("example.com/v1", "Widget", &format!("never-{number}"));
         never["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-1{number:011}"));
@@ -68,7 +68,7 @@ async fn a_hanging_type_leaves_free_slots_to_others() {
     assert_eq!(manager.own_metric("held_deletes"), 3, "it is queued after the others");
     pass(185 * SEC).await;
     assert_eq!(world.request_count("delete configmaps late"), 1, "{:?}", world.lines());
-    assert_eq!(world.request_count("delete"), 2, "no other object is judged: {:?}", world.lines());
+    assert_eq!(world.request_count("delete"), 2, "no other object is checked: {:?}", world.lines());
     world.cluster.stop_intercepting();
     pass(1_800 * SEC).await;
     assert_eq!((world.names("pods"), world.names("secrets").len()), (vec![], 0), "{:?}", world.lines());

@@ -3,7 +3,7 @@
 use client::Limits;
 use client::Propagation::{Background, Foreground, Orphan};
 use garbage_collector_controller::Options;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{SEC, World, missing_owner, owner, pass};
 
@@ -32,16 +32,20 @@ async fn dependents_of_unresolvable_owners_delay_no_others() {
         world.create("Pod", "pod", &[owner(&rc)]);
         let mut refused = false;
         world.cluster.intercept(move |call| match (call.resource.as_str(), call.verb) {
-            ("widgets", "list" | "watch") => Verdict::status(500, "InternalError", "the conversion webhook is down"),
-            ("widgets", "get") if matches!(trouble, Trouble::Unreadable) => {
-                Verdict::status(500, "InternalError", "too")
+            ("widgets", "list" | "watch") => {
+                Interception::status(500, "InternalError", "the conversion webhook is down")
             }
-            ("widgets", "get") if matches!(trouble, Trouble::NotServed) => Verdict::text(404, "404 page not found"),
+            ("widgets", "get") if matches!(trouble, Trouble::Unreadable) => {
+                Interception::status(500, "InternalError", "too")
+            }
+            ("widgets", "get") if matches!(trouble, Trouble::NotServed) => {
+                Interception::text(404, "404 page not found")
+            }
             // Only the first time.
             ("pods", "delete") if !std::mem::replace(&mut refused, true) => {
-                Verdict::status(500, "InternalError", "once")
+                Interception::status(500, "InternalError", "once")
             }
-            _ => Verdict::Pass,
+            _ => Interception::Pass,
         });
         let manager = world.start().await;
         pass(60 * SEC).await;
@@ -82,9 +86,11 @@ async fn a_type_with_hanging_reads_leaves_workers_to_other_types() {
             world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
         }
         world.cluster.intercept(|call| match (call.resource.as_str(), call.verb) {
-            ("widgets", "list" | "watch") => Verdict::status(500, "InternalError", "the conversion webhook is down"),
-            ("widgets", "get") => Verdict::Delay(30 * SEC),
-            _ => Verdict::Pass,
+            ("widgets", "list" | "watch") => {
+                Interception::status(500, "InternalError", "the conversion webhook is down")
+            }
+            ("widgets", "get") => Interception::Delay(30 * SEC),
+            _ => Interception::Pass,
         });
         let manager = world.start().await;
         // The workers wait this long for that type.
@@ -136,7 +142,11 @@ async fn many_types_with_hanging_reads_leave_workers_to_other_types() {
     }
     let silent: Vec<&str> = types.iter().map(|it| it.2).collect();
     world.cluster.intercept(move |call| {
-        if call.verb == "get" && silent.contains(&call.resource.as_str()) { Verdict::Hang } else { Verdict::Pass }
+        if call.verb == "get" && silent.contains(&call.resource.as_str()) {
+            Interception::Hang
+        } else {
+            Interception::Pass
+        }
     });
     let manager = world.start().await;
     for life in 0..3 {
@@ -195,7 +205,7 @@ async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
         world.create("Secret", "stays", &[pod_stays]);
         world.fail_requests(|line, _| {
             let hangs = line.starts_with("delete widgets") || line.starts_with("patch widgets");
-            hangs.then_some(Verdict::Hang)
+            hangs.then_some(Interception::Hang)
         });
         let _manager = world.start().await;
         for number in 0..100 {
@@ -233,7 +243,7 @@ async fn a_type_that_answers_late_is_collected_all_the_same() {
     let world = World::with_widgets();
     let rc = world.create("ReplicationController", "rc", &[]);
     (0..30).for_each(|it| drop(world.create("Widget", &format!("w-{it}"), &[owner(&rc)])));
-    world.fail_requests(|line, _| line.starts_with("delete widgets").then_some(Verdict::Delay(2 * SEC)));
+    world.fail_requests(|line, _| line.starts_with("delete widgets").then_some(Interception::Delay(2 * SEC)));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(60 * SEC).await;

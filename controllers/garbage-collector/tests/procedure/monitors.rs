@@ -2,7 +2,7 @@
 
 use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
-use test_cluster::{DiscoveryFault, Verdict};
+use test_cluster::{DiscoveryFault, Interception};
 
 use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
 
@@ -197,13 +197,13 @@ async fn no_finalizer_is_removed_before_discovery_answered_once() {
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("ReplicaSet", "set", &[blocking(&rc)]);
         world.cluster.intercept(|call| {
-            if call.path == "/apis" { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+            if call.path == "/apis" { Interception::status(500, "InternalError", "no") } else { Interception::Pass }
         });
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
         pass(300 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), [finalizer]);
-        world.cluster.intercept(|_| Verdict::Pass);
+        world.cluster.intercept(|_| Interception::Pass);
         pass(60 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
         assert_eq!(world.has("ReplicaSet", "set"), policy == Orphan);
@@ -243,7 +243,7 @@ async fn an_owner_waits_half_a_minute_in_total_for_changing_unsynced_types() {
         pass(60 * SEC).await;
         world.cluster.intercept(|call| {
             let is_new = call.group == "example.com" && matches!(call.verb, "list" | "watch");
-            if is_new { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+            if is_new { Interception::status(500, "InternalError", "no") } else { Interception::Pass }
         });
         let comes = |number: usize| {
             let schema = json!({ "openAPIV3Schema": { "type": "object" } });
@@ -285,7 +285,7 @@ async fn an_owner_is_logged_once_for_repeated_finalizer_failures() {
     pass(20 * SEC).await;
     world.cluster.intercept(|call| {
         let fails = call.resource == "widgets" || (call.verb == "patch" && call.resource == "configmaps");
-        if fails { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+        if fails { Interception::status(500, "InternalError", "no") } else { Interception::Pass }
     });
     pass(60 * SEC).await;
     assert!(world.request_count("patch configmaps early") > 5, "{:?}", world.lines());

@@ -2,7 +2,7 @@
 
 use client::Propagation::Orphan;
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
@@ -60,7 +60,7 @@ async fn acceptance_gc_012_a_dependent_that_cannot_be_patched_keeps_the_owner() 
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "busy", &[owner(&rc)]);
     world.create("Pod", "quiet", &[owner(&rc)]);
-    world.fail_requests(|line, _| (line == "patch pods busy").then(|| Verdict::status(409, "Conflict", "busy")));
+    world.fail_requests(|line, _| (line == "patch pods busy").then(|| Interception::status(409, "Conflict", "busy")));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(30 * SEC).await;
@@ -186,7 +186,7 @@ async fn a_dependent_observed_during_orphaning_is_orphaned_too() {
         if line == "patch pods pod" && std::mem::replace(&mut is_late, false) {
             cluster.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {
                 "name": "late", "namespace": "n", "ownerReferences": [reference] } }));
-            return Some(Verdict::DelayAnswer(100 * MS));
+            return Some(Interception::DelayAnswer(100 * MS));
         }
         None
     });
@@ -267,7 +267,7 @@ async fn acceptance_gc_041_dependents_are_created_and_deleted_while_orphaning_ru
         world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
     }
     let _manager = world.start().await;
-    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(300 * MS)));
+    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(300 * MS)));
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     for number in 0..60 {
         let name = format!("pod-{number}");

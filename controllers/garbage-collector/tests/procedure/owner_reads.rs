@@ -2,7 +2,7 @@
 
 use client::Propagation::{Foreground, Orphan};
 use serde_json::json;
-use test_cluster::{TestCluster, Verdict};
+use test_cluster::{Interception, TestCluster};
 
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
@@ -26,7 +26,7 @@ async fn an_owner_found_by_a_read_is_read_again_for_later_passes() {
     let mut is_late = true;
     world.fail_requests(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
-        late.then_some(Verdict::DelayAnswer(30 * SEC))
+        late.then_some(Interception::DelayAnswer(30 * SEC))
     });
     // One of two owners is deleted, so the other is read. It exists, and the response is slow.
     world.cluster.remove("configmaps", "n", "map");
@@ -49,7 +49,7 @@ async fn a_cached_waiting_state_is_invalid_when_the_owner_is_not_shown() {
     let mut is_late = true;
     world.fail_requests(move |line, _| {
         let late = line.starts_with("get") && std::mem::replace(&mut is_late, false);
-        late.then_some(Verdict::DelayAnswer(10 * SEC))
+        late.then_some(Interception::DelayAnswer(10 * SEC))
     });
     world.delete("ReplicationController", "rc", Some(Foreground)).await;
     pass(SEC).await;
@@ -76,7 +76,7 @@ async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
         let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
         lost.then(|| {
             cluster.freeze_watches("replicationcontrollers");
-            Verdict::LoseAnswer
+            Interception::LoseAnswer
         })
     });
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
@@ -104,7 +104,7 @@ async fn an_owner_is_orphaned_though_the_client_retried_its_patch() {
             cluster.update("replicationcontrollers", "n", "rc", |it| {
                 it["metadata"]["finalizers"] = json!(["example.com/hold"]);
             });
-            Verdict::status(503, "ServiceUnavailable", "later").retry_after(1)
+            Interception::status(503, "ServiceUnavailable", "later").retry_after(1)
         })
     });
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
@@ -129,7 +129,7 @@ async fn acceptance_gc_014_an_owner_with_both_finalizers_deletes_no_dependent() 
     reference["apiVersion"] = json!("example.com/v1beta1");
     world.create("ConfigMap", "child", &[reference]);
     // Orphaning is slow.
-    world.fail_requests(|line, _| (line == "patch configmaps child").then_some(Verdict::Delay(3 * SEC)));
+    world.fail_requests(|line, _| (line == "patch configmaps child").then_some(Interception::Delay(3 * SEC)));
     let _manager = world.start().await;
     pass(30 * SEC).await;
     assert!(world.request_count("get widgets w") > 0, "{:?}", world.lines());
@@ -146,7 +146,7 @@ async fn a_deletion_observed_during_a_read_counts_though_the_response_shows_the_
     let mut is_late = true;
     world.fail_requests(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
-        late.then_some(Verdict::DelayAnswer(10 * SEC))
+        late.then_some(Interception::DelayAnswer(10 * SEC))
     });
     world.cluster.remove("configmaps", "n", "map");
     pass(2 * SEC).await;

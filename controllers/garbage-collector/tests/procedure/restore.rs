@@ -1,12 +1,12 @@
 //! After a restore of etcd to an older state, deleted objects may exist again.
 
 use client::Propagation::{Background, Orphan};
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{SEC, World, failure, missing, owner, pass};
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_dependent_is_not_judged_by_proofs_from_before_the_restore() {
+async fn a_restored_dependent_is_not_checked_by_proofs_from_before_the_restore() {
     // Proved by a watch or by a live read; and the proof is kept because a reference names the owner, or only in the
     // cache.
     for (is_watched, is_named) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -78,7 +78,7 @@ async fn an_owner_found_by_a_live_read_loses_the_proofs_of_all_its_claims() {
         if is_asked && std::mem::replace(&mut is_missing, false) {
             return missing("w", "widgets", "example.com");
         }
-        Verdict::Pass
+        Interception::Pass
     });
     world.create("ConfigMap", "first", std::slice::from_ref(&beta));
     pass(5 * SEC).await;
@@ -101,9 +101,9 @@ async fn a_read_sent_before_a_restore_of_etcd_is_repeated() {
     world.cluster.remove("pods", "n", "shows");
     let mut is_first = true;
     world.cluster.intercept(move |call| match (call.verb, call.resource.as_str()) {
-        ("list" | "watch", "configmaps") => Verdict::status(500, "InternalError", "not now"),
-        ("get", "configmaps") if std::mem::replace(&mut is_first, false) => Verdict::DelayAnswer(25 * SEC),
-        _ => Verdict::Pass,
+        ("list" | "watch", "configmaps") => Interception::status(500, "InternalError", "not now"),
+        ("get", "configmaps") if std::mem::replace(&mut is_first, false) => Interception::DelayAnswer(25 * SEC),
+        _ => Interception::Pass,
     });
     let _manager = world.start().await;
     // Workers start without the type that cannot be listed.
@@ -115,7 +115,7 @@ async fn a_read_sent_before_a_restore_of_etcd_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_partly_judged_before_a_restore_of_etcd_is_judged_again() {
+async fn an_object_partly_checked_before_a_restore_of_etcd_is_checked_again() {
     let world = World::new();
     let (secret, map) = (world.create("Secret", "back", &[]), world.create("ConfigMap", "gone", &[]));
     world.create("Pod", "shows", &[]);
@@ -127,7 +127,7 @@ async fn an_object_partly_judged_before_a_restore_of_etcd_is_judged_again() {
         .fail_requests(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
     let _manager = world.start().await;
     // One owner is deleted, and the response about the other is slow.
-    world.fail_requests(|line, _| (line == "get configmaps gone").then_some(Verdict::DelayAnswer(20 * SEC)));
+    world.fail_requests(|line, _| (line == "get configmaps gone").then_some(Interception::DelayAnswer(20 * SEC)));
     world.cluster.remove("secrets", "n", "back");
     pass(2 * SEC).await;
     world.cluster.freeze_watches("secrets");
@@ -175,8 +175,8 @@ async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_complete
     );
     // Reads of workers are answered, and lists are not yet.
     world.cluster.intercept(|call| match call.verb {
-        "list" | "watch" => Verdict::status(500, "InternalError", "not now"),
-        _ => Verdict::Pass,
+        "list" | "watch" => Interception::status(500, "InternalError", "not now"),
+        _ => Interception::Pass,
     });
     world.cluster.restore(&snapshot);
     pass(60 * SEC).await;

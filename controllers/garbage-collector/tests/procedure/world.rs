@@ -10,7 +10,7 @@ use garbage_collector_controller::{NAME, Options};
 use metrics::Metrics;
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
@@ -319,11 +319,14 @@ impl World {
     }
 
     /// Lets the interceptor answer some requests of the collector.
-    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(
+        &self,
+        mut respond: impl FnMut(&str, &TestCluster) -> Option<Interception> + Send + 'static,
+    ) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
-            let verdict = if is_ours(call) { judge(&line(call), &cluster) } else { None };
-            verdict.unwrap_or(Verdict::Pass)
+            let interception = if is_ours(call) { respond(&line(call), &cluster) } else { None };
+            interception.unwrap_or(Interception::Pass)
         });
     }
 
@@ -332,9 +335,9 @@ impl World {
         self.cluster.intercept(move |call| {
             let spoiled = call.resource == resource && matches!(call.verb, "list" | "watch");
             if spoiled {
-                Verdict::status(500, "InternalError", "the conversion webhook is down")
+                Interception::status(500, "InternalError", "the conversion webhook is down")
             } else {
-                Verdict::Pass
+                Interception::Pass
             }
         });
     }
@@ -350,17 +353,17 @@ fn line(call: &Call) -> String {
     format!("{} {} {}", call.verb, call.resource, call.name)
 }
 
-pub(crate) fn failure(code: u16, reason: &str) -> Option<Verdict> {
-    Some(Verdict::status(code, reason, "not now"))
+pub(crate) fn failure(code: u16, reason: &str) -> Option<Interception> {
+    Some(Interception::status(code, reason, "not now"))
 }
 
 /// A 404 response for the object of this name, of a resource in a group.
-pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Verdict {
+pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Interception {
     let details = json!({ "name": name, "kind": resource, "group": group });
     let message = format!("{resource} {name:?} not found");
     let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
                        "reason": "NotFound", "message": message, "details": details });
-    Verdict::Answer { status: 404, headers: Vec::new(), body }
+    Interception::Answer { status: 404, headers: Vec::new(), body }
 }
 
 pub(crate) async fn pass(time: Duration) {

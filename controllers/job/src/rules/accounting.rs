@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use api::{Atom, ConditionStatus, JobStatus, Uid};
 
 use crate::rules::{
-    backoff::Backoff,
+    backoff::PodFailures,
     ending::{Ending, is_complete},
     failure_policy::policy_result,
     moment::Moment,
@@ -42,7 +42,7 @@ pub(crate) struct FirstStep {
     /// The failure policy actions, one entry per pod to which one applied.
     pub(crate) actions: Vec<&'static str>,
     /// The back-off, including the pods that this status counts.
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: PodFailures,
     /// How the Job ends, if it ends.
     ending: Option<Ending>,
     /// No pod is active, and the caches show all writes.
@@ -261,7 +261,7 @@ impl FirstStep {
         }
         // A pod that keeps a failure count for a replacement that cannot be created would block its terminating
         // namespace forever, because pods are deleted before Jobs there.
-        let is_needed = !applied.namespace_terminating && is_deletion_delayed(plan, worker, at);
+        let is_needed = !applied.namespace_terminating && keeps_failure_count(plan, worker, at);
         snapshot.is_failed(worker) && !is_needed
     }
 
@@ -308,8 +308,8 @@ impl FirstStep {
 }
 
 /// Whether the pod keeps the failure count of its index.
-fn is_deletion_delayed(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
-    plan.tally.indexes.as_ref().is_some_and(|it| it.per_index_backoff.is_deletion_delayed(worker.index(), at))
+fn keeps_failure_count(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
+    plan.tally.indexes.as_ref().is_some_and(|it| it.last_failed_pods.keeps_failure_count(worker.index(), at))
 }
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ const CAP: Duration = Duration::from_secs(600);
 
 /// The failures since the last success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Backoff {
+pub(crate) struct PodFailures {
     /// The number of failed pods.
     pub(crate) failures: u32,
     /// When the last of them finished, in seconds since the epoch.
     pub(crate) last: i64,
 }
 
-impl Backoff {
+impl PodFailures {
     /// Adds the finish times of new successes and new failures, which may be in any order.
     pub(crate) fn with(self, succeeded: Option<i64>, failed: &[i64]) -> Self {
         // A success cancels all failures that finished before it or at the same time.

@@ -80,7 +80,7 @@ fn announced(status: &JobStatus) -> Option<Ending> {
 
 fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
     snapshot.job.spec.pod_failure_policy.as_ref()?;
-    // A pod without our finalizer was already counted and judged, or it was deleted and must not be counted.
+    // A pod without our finalizer was already counted, or it was deleted and must not be counted.
     let is_failed = |it: &&Worker<'_>| it.finalizer != FinalizerState::Absent && snapshot.is_failed(it);
     snapshot.workers.iter().filter(is_failed).find_map(|it| {
         let PolicyResult::FailJob(cause) = policy_result(snapshot.job, it.pod) else { return None };

@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use api::Pod;
 
 use crate::rules::{
-    backoff::{Backoff, finish_time},
+    backoff::{PodFailures, finish_time},
     failure_policy,
     indexes::Indexes,
     snapshot::{FinalizerState, Snapshot},
@@ -49,9 +49,9 @@ impl Failures {
 
 /// For each index that must be retried, the position in the snapshot of the pod that keeps its failure count.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct PerIndexBackoff(BTreeMap<u32, usize>);
+pub(crate) struct LastFailedPods(BTreeMap<u32, usize>);
 
-impl PerIndexBackoff {
+impl LastFailedPods {
     /// Selects, for each index that has no active pod and has neither succeeded nor failed, the failed pod with the
     /// most failures. Among equals, the pod that finished last.
     pub(crate) fn of(snapshot: &Snapshot<'_>, settled: &Indexes, active: &Indexes) -> Self {
@@ -69,7 +69,7 @@ impl PerIndexBackoff {
     }
 
     /// Whether this is the pod that keeps the failure count of its index.
-    pub(crate) fn is_deletion_delayed(&self, index: Option<u32>, at: usize) -> bool {
+    pub(crate) fn keeps_failure_count(&self, index: Option<u32>, at: usize) -> bool {
         index.is_some_and(|it| self.0.get(&it) == Some(&at))
     }
 
@@ -89,7 +89,7 @@ impl PerIndexBackoff {
         let wait = |(index, at): (&u32, &usize)| {
             let replaced = snapshot.workers.get(*at)?.pod;
             let failures = Failures::of(replaced).total() + 1;
-            let wait = Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.inputs.now);
+            let wait = PodFailures { failures, last: finish_time(replaced) }.remaining(snapshot.inputs.now);
             (!wait.is_zero()).then_some((*index, wait))
         };
         self.0.iter().filter_map(wait)

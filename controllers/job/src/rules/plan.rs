@@ -176,7 +176,7 @@ fn may_block_namespace_deletion(snapshot: &Snapshot<'_>, tally: &Tally) -> bool 
     let Some(indexes) = &tally.indexes else { return false };
     let mut workers = snapshot.workers.iter().enumerate();
     workers
-        .any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.per_index_backoff.is_deletion_delayed(it.index(), at))
+        .any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.last_failed_pods.keeps_failure_count(it.index(), at))
 }
 
 /// Decides about pods and returns the action for the metric, like `jobcontroller.manageJob`.
@@ -311,14 +311,14 @@ fn unavailable(snapshot: &Snapshot<'_>, indexes: &IndexStates) -> Indexes {
 fn per_index(snapshot: &Snapshot<'_>, indexes: &IndexStates, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
     let unavailable = unavailable(snapshot, indexes);
     let waits: Vec<(u32, Duration)> = indexes
-        .per_index_backoff
+        .last_failed_pods
         .remaining_delays(snapshot)
         .filter(|(index, _)| !unavailable.contains(*index))
         .collect();
     // An index in back-off must not block the indexes after it.
     let unavailable = unavailable.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
     let free = unavailable.lowest_free(snapshot.completions(), wanted).into_iter();
-    let failures = |index| Some(indexes.per_index_backoff.failures(snapshot, index));
+    let failures = |index| Some(indexes.last_failed_pods.failures(snapshot, index));
     let pods = free.map(|it| NewPod { index: Some(it), failures: failures(it) }).collect();
     (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }

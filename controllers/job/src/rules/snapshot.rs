@@ -6,7 +6,7 @@ use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
 use workload::{has_finalizer, is_ready};
 
-use crate::rules::{backoff::Backoff, moment::Moment};
+use crate::rules::{backoff::PodFailures, moment::Moment};
 
 /// The interim condition before `Complete` (KEP-3998).
 pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
@@ -37,7 +37,7 @@ pub(crate) struct SnapshotInputs {
     /// Which writes the caches do not show yet. Determined before pods are listed.
     pub(crate) unseen: Unseen,
     /// The back-off of the last stored status; `None` when this process has not stored one.
-    pub(crate) backoff: Option<Backoff>,
+    pub(crate) backoff: Option<PodFailures>,
     /// How many more pods `creation_limit` allows.
     pub(crate) free_slots: usize,
     /// When `creation_limit` allows one more pod even if none ends.

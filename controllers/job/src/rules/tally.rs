@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use api::{JobStatus, Uid};
 
 use crate::rules::{
-    backoff::{Backoff, finish_time},
+    backoff::{PodFailures, finish_time},
     failure_policy::{PolicyResult, policy_result},
     indexes::Indexes,
-    per_index_backoff::{Failures, PerIndexBackoff},
+    per_index_backoff::{Failures, LastFailedPods},
     snapshot::{FinalizerState, Snapshot, State, Worker},
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Tally {
     /// Failures that count.
     pub(crate) failed: u32,
     /// The back-off, including pods that ended since the last status.
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: PodFailures,
     /// The state of the indexes of an Indexed Job.
     pub(crate) indexes: Option<IndexStates>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct IndexStates {
     /// Indexes with an active pod.
     pub(crate) active: Indexes,
     /// The pods that keep the failure counts of indexes to retry.
-    pub(crate) per_index_backoff: PerIndexBackoff,
+    pub(crate) last_failed_pods: LastFailedPods,
 }
 
 impl Tally {
@@ -90,7 +90,7 @@ impl EndedPods {
     }
 
     /// The back-off including these pods.
-    fn backoff(&self, snapshot: &Snapshot<'_>) -> Backoff {
+    fn backoff(&self, snapshot: &Snapshot<'_>) -> PodFailures {
         let before = snapshot.inputs.backoff.unwrap_or_else(|| backoff_from_counted_pods(snapshot));
         before.with(self.last_success, &self.failed)
     }
@@ -102,12 +102,12 @@ impl EndedPods {
 }
 
 /// The back-off after the next status, which contains all ended pods except `postponed`.
-pub(crate) fn backoff_without(snapshot: &Snapshot<'_>, postponed: &HashSet<&Uid>) -> Backoff {
+pub(crate) fn backoff_without(snapshot: &Snapshot<'_>, postponed: &HashSet<&Uid>) -> PodFailures {
     EndedPods::of(snapshot, snapshot.unrecorded().filter(|it| !postponed.contains(&it.pod.meta.uid))).backoff(snapshot)
 }
 
 /// The back-off after a restart of the process, computed from counted pods in the cache.
-fn backoff_from_counted_pods(snapshot: &Snapshot<'_>) -> Backoff {
+fn backoff_from_counted_pods(snapshot: &Snapshot<'_>) -> PodFailures {
     let is_new =
         |it: &Worker<'_>| it.finalizer == FinalizerState::Present && !snapshot.uncounted.contains(&it.pod.meta.uid);
     let mut known = EndedPods::default();
@@ -118,7 +118,7 @@ fn backoff_from_counted_pods(snapshot: &Snapshot<'_>) -> Backoff {
             State::Active { .. } | State::Terminating => {}
         }
     }
-    Backoff::default().with(known.last_success, &known.failed)
+    PodFailures::default().with(known.last_success, &known.failed)
 }
 
 impl IndexStates {
@@ -152,11 +152,11 @@ impl IndexStates {
         lost.retain(|it| !succeeded.contains(*it));
         let failed = stored_failed.map(|it| it.union(&ascending(lost)));
         let active = ascending(active);
-        let per_index_backoff = match &failed {
-            Some(failed) => PerIndexBackoff::of(snapshot, &succeeded.union(failed), &active),
-            None => PerIndexBackoff::default(),
+        let last_failed_pods = match &failed {
+            Some(failed) => LastFailedPods::of(snapshot, &succeeded.union(failed), &active),
+            None => LastFailedPods::default(),
         };
-        Self { stored, succeeded, failed, active, per_index_backoff }
+        Self { stored, succeeded, failed, active, last_failed_pods }
     }
 }
 

@@ -6,7 +6,7 @@ use client::Limits;
 use fake_nodes::{Environment, Fleet, NodeSpec, Options, in_memory};
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, pass};
 
@@ -39,7 +39,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
     let world = World::new();
     let (_scope, _fleet) = nodes(&world).await;
     let _manager = world.start().await;
-    world.intercept(move |_, _| Some(Verdict::DelayAnswer(call)));
+    world.intercept(move |_, _| Some(Interception::DelayAnswer(call)));
     for job in 0..jobs {
         world.job(&format!("j-{job}"), spec.clone());
     }

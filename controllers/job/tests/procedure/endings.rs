@@ -1,7 +1,7 @@
 //! How Jobs end, and which events and metrics report it.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, pass};
 
@@ -108,7 +108,7 @@ async fn back_off_continues_when_a_status_response_is_lost() {
     pass(5 * SEC).await;
     let mut first = true;
     let mut is_first = move |line: &str| line.starts_with("update jobs/status") && std::mem::take(&mut first);
-    world.intercept(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
+    world.intercept(move |line, _| is_first(line).then_some(Interception::LoseAnswer));
     world.fail(&world.active()[0]);
     pass(8 * SEC).await;
     assert_eq!(world.active(), [""; 0], "it is counted in a status whose response was lost");

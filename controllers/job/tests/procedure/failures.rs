@@ -1,7 +1,7 @@
 //! Quotas, terminating namespaces, lost responses, and pods that never end.
 
 use serde_json::{Value, json};
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, failure, pass};
 
@@ -15,7 +15,7 @@ async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
             return None;
         }
         if room == 0 {
-            return Some(Verdict::status(403, "Forbidden", "pods \"j-\" is forbidden: exceeded quota: q"));
+            return Some(Interception::status(403, "Forbidden", "pods \"j-\" is forbidden: exceeded quota: q"));
         }
         room -= 1;
         None
@@ -57,8 +57,9 @@ async fn lost_create_response_does_not_create_twice() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world
-        .intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::LoseAnswer));
+    world.intercept(move |line, _| {
+        (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::LoseAnswer)
+    });
     world.job("j", json!({}));
     pass(60 * SEC).await;
     assert_eq!((world.active().len(), world.call_count("create pods")), (1, 1));
@@ -70,7 +71,7 @@ async fn a_lost_create_request_is_repeated_after_the_request_timeout() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail));
     world.job("j", json!({}));
     pass(85 * SEC).await;
     assert_eq!((world.active().len(), world.call_count("create pods")), (0, 1));
@@ -102,7 +103,7 @@ async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
         if line == "create pods" {
             tries += 1;
         }
-        (line == "create pods" && tries == 2).then_some(Verdict::Fail)
+        (line == "create pods" && tries == 2).then_some(Interception::Fail)
     });
     world.job("j", json!({ "parallelism": 2, "completions": 2, "backoffLimit": 0 }));
     pass(5 * SEC).await;
@@ -150,10 +151,10 @@ async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelis
         pass(SEC).await;
     }
     assert_eq!(world.call_count("create pods"), 4);
-    let braked = r#"mini_kcm_job_creations_braked_total{namespace="n"}"#;
+    let braked = r#"mini_kcm_job_creations_limited_total{namespace="n"}"#;
     assert_eq!(manager.metric(braked), 1);
     let events = world.events().await;
-    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    let event = |it: &&String| it.starts_with("Warning CreationLimited: ");
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // One of the pods ends and frees its slot.
     let pod = world.active()[0].clone();
@@ -196,7 +197,7 @@ async fn unobserved_pods_that_are_gone_free_their_slots_at_once() {
     pass(5 * SEC).await;
     world.cluster.intercept(|call| {
         let reads = call.resource == "pods" && matches!(call.verb, "list" | "watch");
-        reads.then(|| failure(503, "ServiceUnavailable")).flatten().unwrap_or(Verdict::Pass)
+        reads.then(|| failure(503, "ServiceUnavailable")).flatten().unwrap_or(Interception::Pass)
     });
     world.cluster.break_watches("pods");
     world.job("j", json!({ "parallelism": 1, "completions": 1 }));
@@ -228,9 +229,9 @@ async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_a
         pass(SEC).await;
     }
     assert_eq!((world.call_count("create pods"), world.call_count("delete pods")), (4, 4));
-    assert_eq!(manager.metric(r#"mini_kcm_job_creations_braked_total{namespace="n"}"#), 1);
+    assert_eq!(manager.metric(r#"mini_kcm_job_creations_limited_total{namespace="n"}"#), 1);
     let events = world.events().await;
-    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    let event = |it: &&String| it.starts_with("Warning CreationLimited: ");
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
@@ -286,7 +287,7 @@ async fn a_status_conflict_is_retried_from_the_new_status() {
 
 #[tokio::test(start_paused = true)]
 async fn a_404_without_the_job_name_does_not_count_as_deleted() {
-    let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+    let not_served = || Interception::status(404, "NotFound", "the server could not find the requested resource");
     for failing in ["update jobs/status", "patch pods"] {
         let world = World::new();
         let _manager = world.start().await;
@@ -307,7 +308,7 @@ async fn a_404_without_the_job_name_does_not_count_as_deleted() {
 async fn a_stopping_manager_starts_no_further_call() {
     let world = World::new();
     let manager = world.start().await;
-    world.intercept(|line, _| (line == "create pods").then_some(Verdict::DelayAnswer(SEC)));
+    world.intercept(|line, _| (line == "create pods").then_some(Interception::DelayAnswer(SEC)));
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(500 * MS).await;
     manager.stop();
@@ -322,7 +323,7 @@ async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
         let manager = world.start().await;
         world.job("j", json!({ "parallelism": 3, "completions": 9 }));
         pass(5 * SEC).await;
-        world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(SEC)));
+        world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(SEC)));
         let changes = spec.clone();
         world.edit("j", move |it| it.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone()));
         pass(500 * MS).await;
@@ -339,7 +340,7 @@ async fn lose_one_response(world: &World) {
     let mut creations = 0;
     world.intercept(move |line, _| {
         creations += i32::from(line == "create pods");
-        (line == "create pods" && creations == 3).then_some(Verdict::Fail)
+        (line == "create pods" && creations == 3).then_some(Interception::Fail)
     });
     world.job("j", json!({ "parallelism": 3, "completions": 9, "backoffLimit": 0 }));
     pass(5 * SEC).await;
@@ -381,7 +382,7 @@ async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     world.intercept(move |line, _| {
         creations += i32::from(line == "create pods");
         // Longer than the client's timeout; the server then creates the pod.
-        (line == "create pods" && creations == 3).then_some(Verdict::Delay(40 * SEC))
+        (line == "create pods" && creations == 3).then_some(Interception::Delay(40 * SEC))
     });
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));
     pass(5 * SEC).await;

@@ -1,7 +1,7 @@
 //! Each ended pod is counted exactly once, whatever fails in between.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
 
@@ -33,7 +33,7 @@ async fn acceptance_job_013_a_crash_before_finalizer_removals_counts_once() {
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::Hang));
+    world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::Hang));
     world.active().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.with_finalizer(), 2);
@@ -55,7 +55,7 @@ async fn acceptance_job_014_a_crash_after_finalizer_removals_counts_once() {
     let pods = world.active();
     world.succeed(&pods[0]);
     // Its finalizer is removed, but the response is lost and the manager crashes.
-    world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::LoseAnswer));
+    world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::LoseAnswer));
     pass(200 * MS).await;
     drop(manager);
     world.cluster.stop_intercepting();
@@ -233,7 +233,7 @@ async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_cou
     pass(5 * SEC).await;
     let pods = world.active();
     // One pod ends, and the cache does not show its replacement.
-    world.intercept(|line, _| (line == "create pods").then_some(Verdict::Delay(100 * MS)));
+    world.intercept(|line, _| (line == "create pods").then_some(Interception::Delay(100 * MS)));
     world.succeed(&pods[0]);
     pass(50 * MS).await;
     world.cluster.freeze_watches("pods");

@@ -1,7 +1,7 @@
 //! Pods that name a Job which is not theirs: any user who may create pods may write any uid into them.
 
 use serde_json::{Value, json};
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{FINALIZER, SEC, World, pass};
 
@@ -56,7 +56,7 @@ async fn pods_with_only_the_uid_of_a_job_fulfil_no_expectation() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail));
     let job = world.job("j", json!({}));
     pass(5 * SEC).await;
     world.forge_pod("elsewhere", "m", &job, "Running");

@@ -2,7 +2,7 @@
 
 use client::Limits;
 use serde_json::{Value, json};
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, failure, pass};
 
@@ -57,7 +57,7 @@ async fn end_before_responses(world: &World, pods: &[String]) {
 }
 
 fn delay_deletion_responses(world: &World) {
-    world.intercept(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(SEC / 2)));
+    world.intercept(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(SEC / 2)));
 }
 
 /// An end for which pods are deleted, and how they are counted.
@@ -205,7 +205,7 @@ async fn the_next_manager_completes_an_end_that_a_stop_interrupted() {
     let manager = world.start().await;
     let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
     // These are more than the concurrent calls, so the manager is stopped in the middle of the deletion.
-    world.intercept(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(2 * SEC)));
+    world.intercept(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(2 * SEC)));
     world.succeed(&pods[0]);
     while world.call_count("delete pods") == 0 {
         pass(20 * MS).await;
@@ -231,7 +231,7 @@ async fn the_interim_condition_is_stored_before_pods_are_deleted() {
     world.intercept(move |line, _| {
         let is_deletion = line.starts_with("delete pods");
         left -= i32::from(is_deletion);
-        (is_deletion && left < 0).then_some(Verdict::Hang)
+        (is_deletion && left < 0).then_some(Interception::Hang)
     });
     world.succeed(&pods[0]);
     while world.call_count("delete pods") < 2 {

@@ -69,7 +69,7 @@ async fn acceptance_job_067_a_create_in_flight_does_not_delay_a_new_job_of_the_s
     let mut first = true;
     world.intercept(move |line, _| {
         let delayed = line == "create pods" && std::mem::take(&mut first);
-        delayed.then_some(test_cluster::Verdict::DelayAnswer(3 * SEC))
+        delayed.then_some(test_cluster::Interception::DelayAnswer(3 * SEC))
     });
     world.job("j", json!({}));
     pass(500 * MS).await;
@@ -87,7 +87,7 @@ async fn acceptance_job_067_a_create_in_flight_does_not_delay_a_new_job_of_the_s
 async fn the_first_batch_is_as_large_as_the_last_successful_sync() {
     let world = World::new();
     let _manager = world.start().await;
-    world.intercept(|line, _| (line == "create pods").then_some(test_cluster::Verdict::DelayAnswer(100 * MS)));
+    world.intercept(|line, _| (line == "create pods").then_some(test_cluster::Interception::DelayAnswer(100 * MS)));
     let world = &world;
     let took = |expected: usize| async move {
         let began = world.clock.now();

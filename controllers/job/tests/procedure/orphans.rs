@@ -193,7 +193,7 @@ async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_relea
     let (words, mut first) = (patch.clone(), true);
     world.intercept(move |line, _| {
         let is_first = line == words && std::mem::take(&mut first);
-        is_first.then_some(test_cluster::Verdict::Delay(3 * SEC))
+        is_first.then_some(test_cluster::Interception::Delay(3 * SEC))
     });
     world.succeed(&pods[0]);
     while world.call_count(&patch) == 0 {
@@ -290,7 +290,7 @@ async fn pods_of_a_deleted_job_lose_the_finalizer_when_the_job_informer_syncs_la
     let mut first = true;
     world.cluster.intercept(move |call| {
         let is_first = call.resource == "jobs" && std::mem::take(&mut first);
-        if is_first { test_cluster::Verdict::Delay(3 * SEC) } else { test_cluster::Verdict::Pass }
+        if is_first { test_cluster::Interception::Delay(3 * SEC) } else { test_cluster::Interception::Pass }
     });
     let _manager = world.start().await;
     pass(60 * SEC).await;

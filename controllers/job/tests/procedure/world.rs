@@ -9,7 +9,7 @@ use job_controller::Options;
 use metrics::Metrics;
 use serde_json::{Map, Value, json};
 use tasks::Scope;
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
@@ -225,10 +225,10 @@ impl World {
     }
 
     /// Makes the interceptor answer some calls of the controller.
-    pub(crate) fn intercept(&self, mut respond: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn intercept(&self, mut respond: impl FnMut(&str, &Call) -> Option<Interception> + Send + 'static) {
         self.cluster.intercept(move |call| {
-            let verdict = if is_ours(call) { respond(&line(call), call) } else { None };
-            verdict.unwrap_or(Verdict::Pass)
+            let interception = if is_ours(call) { respond(&line(call), call) } else { None };
+            interception.unwrap_or(Interception::Pass)
         });
     }
 }
@@ -260,8 +260,8 @@ fn merge(object: &mut Value, changes: Value) {
     }
 }
 
-pub(crate) fn failure(code: u16, reason: &str) -> Option<Verdict> {
-    Some(Verdict::status(code, reason, "not now"))
+pub(crate) fn failure(code: u16, reason: &str) -> Option<Interception> {
+    Some(Interception::status(code, reason, "not now"))
 }
 
 pub(crate) async fn pass(time: Duration) {

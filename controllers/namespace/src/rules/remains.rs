@@ -28,7 +28,7 @@ pub(crate) struct Target {
 
 /// What the remaining objects mean for this pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub(crate) enum RemainsState {
     /// No object remains.
     Gone,
     /// They should be gone in about this many seconds without another request.
@@ -55,18 +55,18 @@ impl Remains {
         self.latest_deletion = self.latest_deletion.max(meta.deletion);
     }
 
-    /// Judges the remaining objects of `kind` in `namespace`, with `grace` more seconds allowed.
-    pub(crate) fn judge(&self, kind: &Resource, namespace: &str, grace: u64) -> Judgement {
+    /// The state of the remaining objects of `kind` in `namespace`, with `grace` more seconds allowed.
+    pub(crate) fn state(&self, kind: &Resource, namespace: &str, grace: u64) -> RemainsState {
         if self.count == 0 {
-            Judgement::Gone
+            RemainsState::Gone
         } else if grace > 0 {
-            Judgement::Pending(grace)
+            RemainsState::Pending(grace)
         } else if !self.finalizers.is_empty() {
-            Judgement::Pending(grace::FINALIZER_ESTIMATE)
+            RemainsState::Pending(grace::FINALIZER_ESTIMATE)
         } else {
             let Resource { group, version, plural, .. } = kind;
             let gvr = format!("{group}/{version}, Resource={plural}");
-            Judgement::Stuck(format!("unexpected items still remain in namespace: {namespace} for gvr: {gvr}"))
+            RemainsState::Stuck(format!("unexpected items still remain in namespace: {namespace} for gvr: {gvr}"))
         }
     }
 }
@@ -118,22 +118,22 @@ mod tests {
     fn overdue_objects_are_stuck_and_others_pending() {
         let stuck = "unexpected items still remain in namespace: ns for gvr: /v1, Resource=pods";
         let cases = [
-            ("nothing remains", of(&[]), 0, Judgement::Gone),
-            ("nothing remains after a grace period", of(&[]), 30, Judgement::Gone),
-            ("in its grace period", of(&[object(&[], Some(30))]), 30, Judgement::Pending(30)),
-            ("in its grace period, with a finalizer", of(&[object(&["a"], Some(30))]), 30, Judgement::Pending(30)),
-            ("after its grace period, with a finalizer", of(&[object(&["a"], Some(3))]), 0, Judgement::Pending(15)),
+            ("nothing remains", of(&[]), 0, RemainsState::Gone),
+            ("nothing remains after a grace period", of(&[]), 30, RemainsState::Gone),
+            ("in its grace period", of(&[object(&[], Some(30))]), 30, RemainsState::Pending(30)),
+            ("in its grace period, with a finalizer", of(&[object(&["a"], Some(30))]), 30, RemainsState::Pending(30)),
+            ("after its grace period, with a finalizer", of(&[object(&["a"], Some(3))]), 0, RemainsState::Pending(15)),
             (
                 "after its grace period, without a finalizer",
                 of(&[object(&[], Some(3))]),
                 0,
-                Judgement::Stuck(stuck.to_owned()),
+                RemainsState::Stuck(stuck.to_owned()),
             ),
-            ("created after the deletion request", of(&[object(&[], None)]), 0, Judgement::Stuck(stuck.to_owned())),
+            ("created after the deletion request", of(&[object(&[], None)]), 0, RemainsState::Stuck(stuck.to_owned())),
         ];
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
         for (name, remains, grace, want) in cases {
-            assert_eq!(remains.judge(&pods, "ns", grace), want, "{name}");
+            assert_eq!(remains.state(&pods, "ns", grace), want, "{name}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Content other than pods: how it is deleted, what fails, and what is reported.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, forbidden, line, not_allowed, not_found, pass};
 
@@ -53,7 +53,7 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
     let _manager = world.start().await;
     world.fail_requests(move |line, _| {
         let body = core.clone();
-        (line == "GET /api").then_some(Verdict::Answer { status: 200, headers: Vec::new(), body })
+        (line == "GET /api").then_some(Interception::Answer { status: 200, headers: Vec::new(), body })
     });
     world.delete_namespace("a");
     pass(SEC).await;
@@ -108,7 +108,7 @@ async fn an_empty_list_resolves_a_failed_delete() {
     world.namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
-    world.fail_requests(|line, _| (line == "deletecollection configmaps a").then_some(Verdict::LoseAnswer));
+    world.fail_requests(|line, _| (line == "deletecollection configmaps a").then_some(Interception::LoseAnswer));
     let start = world.clock.now();
     world.delete_namespace("a");
     pass(SEC).await;
@@ -128,7 +128,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     let manager = world.start().await;
     world.fail_requests(|line, _| match line {
         "deletecollection secrets a" => not_allowed(),
-        _ if line.starts_with("delete secrets a/") => Some(Verdict::DelayAnswer(100 * MS)),
+        _ if line.starts_with("delete secrets a/") => Some(Interception::DelayAnswer(100 * MS)),
         _ => None,
     });
     world.delete_namespace("a");
@@ -144,7 +144,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     world.namespace("a");
     (0..1234).for_each(|number| world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]));
     let manager = world.start().await;
-    world.fail_requests(|line, _| (line == "list secrets a").then_some(Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| (line == "list secrets a").then_some(Interception::DelayAnswer(SEC)));
     world.delete_namespace("a");
     pass(500 * MS).await;
     manager.stop();

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, conflict, not_found, pass};
 
@@ -22,7 +22,7 @@ async fn acceptance_namespace_001_an_active_namespace_queued_by_mistake_costs_on
     // The cache shows it terminating, the server does not.
     world.fail_requests(move |line, _| {
         let body = active.clone();
-        (line == GET).then_some(Verdict::Answer { status: 200, headers: Vec::new(), body })
+        (line == GET).then_some(Interception::Answer { status: 200, headers: Vec::new(), body })
     });
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -137,7 +137,7 @@ async fn the_log_of_a_deleted_namespace_has_its_numbers() {
     (0..500).for_each(|number| world.config_map("a", &format!("x-{number}")));
     let _manager = world.start().await;
     // Our watch shows the deletion before the response arrives.
-    world.fail_requests(|line, _| (line == FINALIZE).then_some(Verdict::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| (line == FINALIZE).then_some(Interception::DelayAnswer(SEC)));
     world.delete_namespace("a");
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
@@ -378,7 +378,7 @@ async fn a_stale_pass_deletes_nothing_of_a_successor() {
     let mut first = true;
     world.fail_requests(move |line, _| {
         let slow = line == "list configmaps *" && std::mem::take(&mut first);
-        slow.then_some(Verdict::DelayAnswer(2 * SEC))
+        slow.then_some(Interception::DelayAnswer(2 * SEC))
     });
     world.delete_namespace("a");
     pass(SEC).await;
@@ -400,7 +400,7 @@ async fn a_long_first_pass_does_not_prolong_the_delay() {
         world.config_map("a", "x");
         let _manager = world.start().await;
         world.fail_requests(move |line, _| {
-            (line == "deletecollection configmaps a").then_some(Verdict::DelayAnswer(pass_takes * SEC))
+            (line == "deletecollection configmaps a").then_some(Interception::DelayAnswer(pass_takes * SEC))
         });
         let start = world.clock.now();
         world.delete_namespace("a");

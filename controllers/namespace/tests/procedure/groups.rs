@@ -1,7 +1,7 @@
 //! API groups that appear, disappear and fail.
 
 use serde_json::json;
-use test_cluster::{DiscoveryFault, Verdict};
+use test_cluster::{DiscoveryFault, Interception};
 
 use crate::world::{MS, SEC, World, pass};
 
@@ -65,7 +65,7 @@ async fn failed_discovery_deletes_nothing_and_is_retried() {
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| {
-        line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is unavailable"))
+        line.starts_with("GET /api").then(|| Interception::status(500, "InternalError", "etcd is unavailable"))
     });
     world.delete_namespace("a");
     pass(20 * SEC).await;
@@ -95,7 +95,7 @@ async fn a_server_without_aggregated_discovery_is_read_group_by_group() {
             ] }),
             _ => return None,
         };
-        Some(Verdict::Answer { status: 200, headers: Vec::new(), body })
+        Some(Interception::Answer { status: 200, headers: Vec::new(), body })
     });
     world.delete_namespace("a");
     pass(10 * SEC).await;
@@ -151,7 +151,7 @@ async fn a_discovered_group_that_does_not_respond_is_named_by_kind() {
     world.config_map("a", "x");
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     let _manager = world.start().await;
-    world.fail_requests(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| (call.group == "example.com").then_some(Interception::Hang));
     world.delete_namespace("a");
     pass(11 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 0);
@@ -172,7 +172,7 @@ async fn a_kind_whose_cluster_list_hangs_is_listed_in_each_namespace() {
     world.object("v1", "Secret", "held", "x", &["x.io/hold"]);
     let _manager = world.start().await;
     // A conversion webhook hangs on an object of a third namespace.
-    world.fail_requests(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
+    world.fail_requests(|line, _| (line == "list widgets.example.com *").then_some(Interception::Hang));
     ["a", "b", "held"].iter().for_each(|it| world.delete_namespace(it));
     pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
@@ -185,16 +185,16 @@ async fn a_kind_whose_cluster_list_hangs_is_listed_in_each_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_discovery_that_hangs_or_is_empty_is_reported() {
-    type Answer = fn(&str) -> Verdict;
-    fn hangs(_: &str) -> Verdict {
-        Verdict::Hang
+    type Answer = fn(&str) -> Interception;
+    fn hangs(_: &str) -> Interception {
+        Interception::Hang
     }
-    fn is_empty(_: &str) -> Verdict {
+    fn is_empty(_: &str) -> Interception {
         let body = json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [] });
-        Verdict::Answer { status: 200, headers: Vec::new(), body }
+        Interception::Answer { status: 200, headers: Vec::new(), body }
     }
     // Discovery is not aggregated, and all of its groups hang, some at a time.
-    fn hangs_by_group(line: &str) -> Verdict {
+    fn hangs_by_group(line: &str) -> Interception {
         let group = |number| {
             let name = format!("g{number}.io");
             json!({ "name": name, "versions": [{ "groupVersion": format!("{name}/v1") }] })
@@ -202,9 +202,9 @@ async fn a_discovery_that_hangs_or_is_empty_is_reported() {
         let body = match line {
             "GET /api" => json!({ "kind": "APIVersions", "versions": ["v1"] }),
             "GET /apis" => json!({ "kind": "APIGroupList", "groups": (0..99).map(group).collect::<Vec<_>>() }),
-            _ => return Verdict::Hang,
+            _ => return Interception::Hang,
         };
-        Verdict::Answer { status: 200, headers: Vec::new(), body }
+        Interception::Answer { status: 200, headers: Vec::new(), body }
     }
     let cases: [(Answer, &str); 3] = [
         (hangs, "/api: no answer within 10 s; /apis: no answer within 10 s"),

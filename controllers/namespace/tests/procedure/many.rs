@@ -1,6 +1,6 @@
 //! Many namespaces at once: what they share, and that none blocks another.
 
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, forbidden, line, pass};
 
@@ -67,7 +67,7 @@ async fn hanging_namespaces_do_not_starve_the_others() {
     }
     let _manager = world.start().await;
     let hangs = |it: &str| (0..30).any(|number| it == format!("deletecollection configmaps {}", name(number)));
-    world.fail_requests(move |line, _| hangs(line).then_some(Verdict::Hang));
+    world.fail_requests(move |line, _| hangs(line).then_some(Interception::Hang));
     (0..30).for_each(|number| world.delete_namespace(&name(number)));
     // By then the time limit of each has passed.
     pass(120 * SEC).await;
@@ -90,7 +90,7 @@ async fn slow_failing_namespaces_pause_between_passes() {
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
-    world.fail_requests(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
+    world.fail_requests(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Interception::Hang));
     (0..12).for_each(|number| world.delete_namespace(&name(number)));
     // Five run a pass of 70 s at any time, so it takes nearly three minutes to sync all. After its pass each pauses, in
     // the end for a minute, and then requests the next permit every 15 s.
@@ -118,7 +118,7 @@ async fn a_namespace_in_time_again_is_not_slow_any_more() {
     world.namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
-    let hang = |line: &str, _: &test_cluster::Call| line.ends_with("secrets a").then_some(Verdict::Hang);
+    let hang = |line: &str, _: &test_cluster::Call| line.ends_with("secrets a").then_some(Interception::Hang);
     let start = world.clock.now();
     world.fail_requests(hang);
     world.delete_namespace("a");
@@ -167,7 +167,7 @@ async fn a_kind_that_never_responds_uses_each_worker_for_seconds_only() {
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
-    world.fail_requests(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| (call.group == "example.com").then_some(Interception::Hang));
     (0..40).for_each(|number| world.delete_namespace(&name(number)));
     // Ten seconds for each namespace, ten at a time.
     pass(32 * SEC).await;
@@ -197,7 +197,7 @@ async fn hanging_kinds_do_not_keep_a_healthy_kind_of_their_group_out_of_a_pass()
     world.namespace("a");
     world.object("example.com/v1", "Zebra", "a", "first", &[]);
     let _manager = world.start().await;
-    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Verdict::Hang));
+    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Interception::Hang));
     world.delete_namespace("a");
     pass(15 * SEC).await;
     assert_eq!(world.count("zebras.example.com", "a"), 0, "in the first pass");
@@ -221,8 +221,8 @@ async fn a_kind_slower_than_a_usual_pass_is_deleted_in_a_slow_pass() {
         world.object("example.com/v1", "Widget", "a", "x", &[]);
         let _manager = world.start().await;
         world.fail_requests(move |line, _| match line {
-            "list widgets.example.com *" => Some(Verdict::Hang),
-            "deletecollection widgets.example.com a" => Some(Verdict::Delay(takes * SEC)),
+            "list widgets.example.com *" => Some(Interception::Hang),
+            "deletecollection widgets.example.com a" => Some(Interception::Delay(takes * SEC)),
             _ => None,
         });
         world.delete_namespace("a");
@@ -239,7 +239,7 @@ async fn slow_kinds_within_the_limit_do_not_keep_the_last_kinds_out_of_a_pass() 
     world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
     // The first passes (30 s and 75 s) end before they have requested all kinds.
-    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
+    world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Interception::Delay(4_900 * MS)));
     world.delete_namespace("a");
     pass(400 * SEC).await;
     assert_eq!(world.count("hung99s.example.com", "a"), 0);
@@ -254,7 +254,7 @@ async fn many_kinds_with_hanging_cluster_lists_delay_no_namespace() {
     world.namespace("a");
     world.object("example.com/v1", "Hung298", "a", "x", &[]);
     let _manager = world.start().await;
-    world.fail_requests(|line, _| (line.starts_with("list hung") && line.ends_with('*')).then_some(Verdict::Hang));
+    world.fail_requests(|line, _| (line.starts_with("list hung") && line.ends_with('*')).then_some(Interception::Hang));
     world.delete_namespace("a");
     pass(900 * SEC).await;
     assert!(!world.exists("a"));
@@ -268,7 +268,7 @@ async fn a_refused_list_of_the_cluster_shortens_no_call_in_the_namespace() {
     let _manager = world.start().await;
     world.fail_requests(|line, _| match line {
         "list pods *" => forbidden(),
-        "deletecollection pods a" => Some(Verdict::Delay(6 * SEC)),
+        "deletecollection pods a" => Some(Interception::Delay(6 * SEC)),
         _ => None,
     });
     world.delete_namespace("a");

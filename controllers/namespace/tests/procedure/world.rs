@@ -9,7 +9,7 @@ use informer::Informers;
 use namespace_controller::Options;
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
@@ -165,11 +165,11 @@ impl World {
     }
 
     /// Lets the interceptor answer some requests of the controller.
-    pub(crate) fn fail_requests(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn fail_requests(&self, mut respond: impl FnMut(&str, &Call) -> Option<Interception> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(namespace_controller::NAME);
-            let verdict = if ours { judge(&line(call), call) } else { None };
-            verdict.unwrap_or(Verdict::Pass)
+            let interception = if ours { respond(&line(call), call) } else { None };
+            interception.unwrap_or(Interception::Pass)
         });
     }
 }
@@ -196,20 +196,20 @@ pub(crate) fn line(call: &Call) -> String {
     format!("{} {resource} {place}", call.verb)
 }
 
-pub(crate) fn forbidden() -> Option<Verdict> {
-    Some(Verdict::status(403, "Forbidden", "not you"))
+pub(crate) fn forbidden() -> Option<Interception> {
+    Some(Interception::status(403, "Forbidden", "not you"))
 }
 
-pub(crate) fn not_found() -> Option<Verdict> {
-    Some(Verdict::status(404, "NotFound", "the server could not find the requested resource"))
+pub(crate) fn not_found() -> Option<Interception> {
+    Some(Interception::status(404, "NotFound", "the server could not find the requested resource"))
 }
 
-pub(crate) fn not_allowed() -> Option<Verdict> {
-    Some(Verdict::status(405, "MethodNotAllowed", "the server does not allow this method"))
+pub(crate) fn not_allowed() -> Option<Interception> {
+    Some(Interception::status(405, "MethodNotAllowed", "the server does not allow this method"))
 }
 
-pub(crate) fn conflict() -> Option<Verdict> {
-    Some(Verdict::status(409, "Conflict", "the object has been modified"))
+pub(crate) fn conflict() -> Option<Interception> {
+    Some(Interception::status(409, "Conflict", "the object has been modified"))
 }
 
 pub(crate) async fn pass(time: Duration) {

@@ -1,7 +1,7 @@
 //! Requests that the server rejects, and Jobs with finalizers.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, complete, job};
 
@@ -10,7 +10,7 @@ async fn acceptance_ttl_016_a_failed_delete_is_retried_with_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(500, "InternalError", "not today")));
+    world.intercept(|line, _| (line == "delete a").then(|| Interception::status(500, "InternalError", "not today")));
     world.until(60 * SEC).await;
     let tries = world.times("delete a");
     let pauses: Vec<_> = tries.windows(2).map(|it| it[1] - it[0]).collect();
@@ -30,7 +30,7 @@ async fn a_failed_live_read_is_retried_and_deletes_nothing() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.intercept(|line, _| (line == "get a").then(|| Verdict::status(403, "Forbidden", "not you")));
+    world.intercept(|line, _| (line == "get a").then(|| Interception::status(403, "Forbidden", "not you")));
     world.until(60 * SEC).await;
     assert!(world.times("get a").len() >= 8 && world.times("delete a").is_empty(), "{:?}", world.lines());
     world.intercept(|_, _| None);
@@ -44,7 +44,7 @@ async fn repeated_conflicts_back_off() {
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
     world.intercept(|line, _| {
-        (line == "delete a").then(|| Verdict::status(409, "Conflict", "the object has been modified"))
+        (line == "delete a").then(|| Interception::status(409, "Conflict", "the object has been modified"))
     });
     world.until(10 * SEC + 4 * MS).await;
     assert_eq!(world.times("delete a").len(), 5, "a few times at once");

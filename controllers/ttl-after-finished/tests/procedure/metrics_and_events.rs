@@ -1,7 +1,7 @@
 //! The events, logs and metrics.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, complete, job};
 
@@ -62,8 +62,8 @@ async fn acceptance_ttl_024_only_the_delay_of_a_successful_delete_is_observed() 
     world.intercept(move |line, _| {
         tries += i32::from(line == "delete a");
         match tries {
-            1 if line == "delete a" => Some(Verdict::status(500, "InternalError", "not today")),
-            2 if line == "delete a" => Some(Verdict::Delay(3 * SEC)),
+            1 if line == "delete a" => Some(Interception::status(500, "InternalError", "not today")),
+            2 if line == "delete a" => Some(Interception::Delay(3 * SEC)),
             _ => None,
         }
     });

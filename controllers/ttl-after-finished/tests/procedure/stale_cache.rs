@@ -1,7 +1,7 @@
 //! A cache that is behind: the live read and the preconditions protect changed Jobs.
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, complete, job};
 
@@ -131,7 +131,8 @@ async fn a_404_without_the_job_name_is_retried() {
         let _manager = world.start().await;
         let mut first = true;
         world.intercept(move |line, _| {
-            let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+            let not_served =
+                || Interception::status(404, "NotFound", "the server could not find the requested resource");
             (line == spoilt && std::mem::take(&mut first)).then(not_served)
         });
         world.until(60 * SEC).await;

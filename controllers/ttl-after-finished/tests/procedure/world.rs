@@ -8,7 +8,7 @@ use controller::Builder;
 use metrics::Metrics;
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 use ttl_after_finished_controller::{NAME, Options};
@@ -159,12 +159,15 @@ impl World {
     }
 
     /// Makes the interceptor answer some calls of the controller.
-    pub(crate) fn intercept(&self, mut respond: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn intercept(
+        &self,
+        mut respond: impl FnMut(&str, &TestCluster) -> Option<Interception> + Send + 'static,
+    ) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(NAME) && call.resource == "jobs";
-            let verdict = if ours { respond(&line(call), &cluster) } else { None };
-            verdict.unwrap_or(Verdict::Pass)
+            let interception = if ours { respond(&line(call), &cluster) } else { None };
+            interception.unwrap_or(Interception::Pass)
         });
     }
 }

@@ -10,7 +10,7 @@ use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
 use revisions::{HASH_LABEL, NewRevision, RevisionControl, RevisionError, Stored, of_owner, revision_hash};
 use serde_json::{Value, json};
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use workload::{ClaimError, ObjectWriter, Owner, claim};
 
@@ -150,11 +150,15 @@ async fn acceptance_common_028_a_conflict_of_a_renumbering_is_repeated() {
     world.cluster.intercept(move |call: &Call| {
         conflicts += 1;
         let is_first = call.verb == "patch" && conflicts == 1;
-        if is_first { Verdict::status(409, "Conflict", "the object has been modified") } else { Verdict::Pass }
+        if is_first {
+            Interception::status(409, "Conflict", "the object has been modified")
+        } else {
+            Interception::Pass
+        }
     });
     world.control.set_number(&revision, 5).await.unwrap();
     assert_eq!(world.revision("a")["revision"], 5);
-    world.cluster.intercept(|_: &Call| Verdict::status(409, "Conflict", "the object has been modified"));
+    world.cluster.intercept(|_: &Call| Interception::status(409, "Conflict", "the object has been modified"));
     assert!(world.control.set_number(&revision, 6).await.is_err(), "the number of attempts is limited");
 }
 
@@ -170,7 +174,7 @@ async fn acceptance_common_029_a_revision_of_another_controller_is_not_adopted()
 async fn acceptance_common_030_a_release_that_the_server_calls_invalid_is_done() {
     let world = World::new();
     let surplus = world.stored("a", "y", json!({}), world.ours());
-    world.cluster.intercept(|_: &Call| Verdict::status(422, "Invalid", "no owner"));
+    world.cluster.intercept(|_: &Call| Interception::status(422, "Invalid", "no owner"));
     assert_eq!(world.claim(vec![surplus]).await.unwrap(), [""; 0]);
     assert_eq!(world.calls(), ["patch a"]);
 }

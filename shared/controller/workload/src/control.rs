@@ -2,7 +2,7 @@ use std::fmt;
 
 use api::{Pod, Typed, Uid};
 use client::{Api, ApiError, DeleteOptions, Written};
-use events::{Recorder, Type};
+use events::{EventType, Recorder};
 use serde_json::{json, value::RawValue};
 
 use crate::{ObjectWriter, Owner};
@@ -47,14 +47,14 @@ impl PodControl {
         match self.api().create(&Pod::resource(), &owner.namespace, &body).await {
             Ok(written) => {
                 self.writer.on_written(&owner.uid, &written.version);
-                self.send_event(owner, Type::Normal, "SuccessfulCreate", format!("Created pod: {}", written.name));
+                self.send_event(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {}", written.name));
                 Ok(written)
             }
             Err(err) => {
                 if !err.is_namespace_terminating() && is_from_server(&err) {
                     self.send_event(
                         owner,
-                        Type::Warning,
+                        EventType::Warning,
                         "FailedCreate",
                         format!("Error creating: {}", server_message(&err)),
                     );
@@ -74,11 +74,11 @@ impl PodControl {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let outcome = self.api().delete(&Pod::resource(), namespace, name, &options).await;
         match &outcome {
-            Ok(()) => self.send_event(owner, Type::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
+            Ok(()) => self.send_event(owner, EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
             Err(err) if is_gone(err, name) || !is_from_server(err) => {}
             Err(err) => self.send_event(
                 owner,
-                Type::Warning,
+                EventType::Warning,
                 "FailedDelete",
                 format!("Error deleting: {}", server_message(err)),
             ),
@@ -108,7 +108,7 @@ impl PodControl {
         self.writer.patch(owner, pod, &metadata).await
     }
 
-    fn send_event(&self, owner: &Owner, type_: Type, reason: &str, message: String) {
+    fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }
 }

@@ -10,7 +10,7 @@ use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
 use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
-use test_cluster::{Call, TestCluster, Verdict};
+use test_cluster::{Call, Interception, TestCluster};
 use testing::Rig;
 use workload::{ClaimError, Claimed, ObjectWriter, Owner, PodControl, claim, is_gone};
 
@@ -105,9 +105,9 @@ impl World {
             .collect()
     }
 
-    fn intercept(&self, verb: &'static str, verdict: Verdict) {
+    fn intercept(&self, verb: &'static str, interception: Interception) {
         self.cluster.intercept(move |call: &Call| {
-            if call.verb == verb && call.resource != "events" { verdict.clone() } else { Verdict::Pass }
+            if call.verb == verb && call.resource != "events" { interception.clone() } else { Interception::Pass }
         });
     }
 }
@@ -227,7 +227,7 @@ async fn acceptance_common_019_an_adopted_pod_gets_the_finalizer_in_the_same_pat
 async fn acceptance_common_020_the_owner_is_read_once_and_no_patch_is_sent_if_that_fails() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b", "c"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.intercept("get", Verdict::status(500, "InternalError", "no"));
+    world.intercept("get", Interception::status(500, "InternalError", "no"));
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert!(matches!(err, ClaimError::Owner { .. }), "{err}");
     assert_eq!(world.calls(), ["get job"]);
@@ -264,7 +264,7 @@ async fn acceptance_common_022_a_release_without_effect_is_no_error() {
     for (code, reason, is_error) in
         [(404, "NotFound", true), (422, "Invalid", false), (409, "Conflict", true), (500, "InternalError", true)]
     {
-        world.intercept("patch", Verdict::status(code, reason, "no"));
+        world.intercept("patch", Interception::status(code, reason, "no"));
         let outcome = world.claim(pods.clone()).await;
         assert_eq!(outcome.is_err(), is_error, "{code}");
         assert_eq!(outcome.unwrap_or_default(), [""; 0], "{code}");
@@ -275,12 +275,12 @@ async fn acceptance_common_022_a_release_without_effect_is_no_error() {
 }
 
 /// The server's response that no pod has this name.
-fn absent(name: &str) -> Verdict {
-    let mut verdict = Verdict::status(404, "NotFound", "no");
-    if let Verdict::Answer { body, .. } = &mut verdict {
+fn absent(name: &str) -> Interception {
+    let mut interception = Interception::status(404, "NotFound", "no");
+    if let Interception::Answer { body, .. } = &mut interception {
         body["details"] = json!({ "name": name, "kind": "pods" });
     }
-    verdict
+    interception
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +292,7 @@ async fn acceptance_common_023_a_missing_pod_is_not_adopted_and_an_error_names_o
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "the missing pod is not b");
     world.cluster.clear_requests();
-    world.intercept("patch", Verdict::status(422, "Invalid", "no"));
+    world.intercept("patch", Interception::status(422, "Invalid", "no"));
     let err = world.claim(pods).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 2 pods, the first being a");
     assert_eq!(world.calls(), ["get job", "patch a", "patch b"]);
@@ -320,9 +320,9 @@ async fn creations_and_deletions_send_the_events_of_upstream() {
     let written = world.control.create(&world.owner, &body("job-")).await.unwrap();
     let pod = decode(&world.stored(&written.name));
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.intercept("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
+    world.intercept("create", Interception::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    world.intercept("delete", Verdict::status(500, "InternalError", "etcd is unavailable"));
+    world.intercept("delete", Interception::status(500, "InternalError", "etcd is unavailable"));
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
     assert!(!is_gone(&err, &pod.meta.name), "{err}");
     let name = &*written.name;
@@ -365,7 +365,7 @@ async fn acceptance_common_044_each_stored_write_is_reported_once() {
     let pod = world.pod("a", "x", world.ours(), &[FINALIZER]);
     let patched = world.control.remove_finalizer(&world.owner.uid, &pod, FINALIZER).await.unwrap();
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.intercept("create", Verdict::status(500, "InternalError", "no"));
+    world.intercept("create", Interception::status(500, "InternalError", "no"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
     let recorded = world.writes.lock().clone();
     let want = [&written.version, &patched.version].map(|it| (world.owner.uid.clone(), it.to_string()));

@@ -55,7 +55,7 @@ pub enum ApiError {
 pub enum NotSent {
     /// The term has ended, or has not begun.
     #[error("the term of leadership is over")]
-    TermOver,
+    TermEnded,
     /// The manager is stopping and does not wait any longer.
     #[error("the manager is stopping")]
     Stopping,
@@ -71,7 +71,7 @@ impl ApiError {
     /// Classifies the response of a write that did not succeed.
     #[must_use]
     pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
-        let after = retry_delay(&status, retry_after);
+        let after = requested_delay(&status, retry_after);
         let status = Box::new(status);
         match status.code {
             404 => Self::NotFound(status),
@@ -88,7 +88,7 @@ impl ApiError {
     /// The same for a read, which cannot have changed anything. So a 503 with `Retry-After` is [`ApiError::Busy`].
     #[must_use]
     pub fn from_read(status: Status, retry_after: Option<Duration>) -> Self {
-        match retry_delay(&status, retry_after) {
+        match requested_delay(&status, retry_after) {
             after @ Some(_) if status.code == 503 => Self::Busy { after, status: Box::new(status) },
             _ => Self::from_status(status, retry_after),
         }
@@ -151,7 +151,7 @@ pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
 }
 
 /// The time until the next attempt: from the header, otherwise from the body.
-fn retry_delay(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
+fn requested_delay(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
     let wait = retry_after.or_else(|| {
         let secs = status.details.retry_after_seconds;
         (secs > 0).then(|| Duration::from_secs(secs.into()))

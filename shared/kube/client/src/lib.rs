@@ -37,7 +37,7 @@ pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
 pub use pools::{PoolOptions, Unreachable};
 pub use recent_writes::{RecentWrites, Writes};
-pub use watch::{Lines, LinesError, Token, Watcher};
+pub use watch::{Lines, LinesError, Permit, Watcher};
 
 /// The body of a request: bytes that can be sent again.
 pub type Body = http_body_util::Full<bytes::Bytes>;

@@ -169,14 +169,14 @@ mod tests {
     async fn each_outcome_of_a_write_is_recorded() {
         let seven =
             || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7), creation: None });
-        let term_over = || Err(ApiError::NotSent(crate::NotSent::TermOver));
+        let term_ended = || Err(ApiError::NotSent(crate::NotSent::TermEnded));
         let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
         let stored = Writes { newest: Some(Version::from(7)), ..Writes::default() };
         let unknown = Writes { untracked: true, ..Writes::default() };
         for (name, outcome, want) in [
             ("stored", Some(seven()), Some(stored)),
             ("no response", Some(Err(ApiError::unknown("reset"))), Some(unknown.clone())),
-            ("stopped by the fence", Some(term_over()), None),
+            ("stopped by the fence", Some(term_ended()), None),
             ("server busy", Some(Err(busy())), None),
             ("dropped by its caller", None, Some(unknown)),
         ] {

@@ -18,13 +18,13 @@ const MAX_LINE: usize = 16 << 20;
 pub struct Watcher {
     pub(crate) lists: Stack,
     pub(crate) watches: Stack,
-    /// The source of rate limiter tokens.
+    /// The rate limiter.
     pub(crate) rate_limiter: Layers,
     pub(crate) urgent: bool,
 }
 
-/// Permission for one request.
-pub struct Token(Watcher);
+/// The permission of the rate limiter for one request.
+pub struct Permit(Watcher);
 
 impl Watcher {
     /// The same without a rate limit, for the proofs of a new leader, which must not wait behind the first syncs.
@@ -37,11 +37,11 @@ impl Watcher {
     ///
     /// # Errors
     /// `NotSent` when the manager stops.
-    pub async fn token(&self, path: &str) -> Result<Token, ApiError> {
+    pub async fn permit(&self, path: &str) -> Result<Permit, ApiError> {
         if !self.urgent {
             self.rate_limiter.wait_for_token(&Method::GET, &path).await?;
         }
-        Ok(Token(self.clone()))
+        Ok(Permit(self.clone()))
     }
 
     /// Reads one page of a list, as bytes.
@@ -49,7 +49,7 @@ impl Watcher {
     /// # Errors
     /// As [`ApiError`].
     pub async fn list(&self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
-        self.token(path).await?.list(path, accept).await
+        self.permit(path).await?.list(path, accept).await
     }
 
     /// Opens a watch. An open watch has no deadline; the reflector decides whether it has been silent for too long.
@@ -57,11 +57,11 @@ impl Watcher {
     /// # Errors
     /// As [`ApiError`].
     pub async fn watch(&self, path: &str, accept: &str) -> Result<Lines, ApiError> {
-        self.token(path).await?.watch(path, accept, None).await
+        self.permit(path).await?.watch(path, accept, None).await
     }
 }
 
-impl Token {
+impl Permit {
     /// Like [`Watcher::list`], without a wait.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use crate::{
     lru::Lru,
     name_generator::NameGenerator,
-    report::{Report, Type},
+    report::{EventType, Report},
 };
 
 /// The maximum number of entries in each of the three tables.
@@ -50,7 +50,7 @@ struct SpamKey {
     name: String,
     uid: String,
     api_version: String,
-    type_: Type,
+    type_: EventType,
 }
 
 /// The key of aggregation.
@@ -122,7 +122,7 @@ impl Correlator {
 }
 
 impl SpamKey {
-    fn new(object: &ObjectReference, type_: Type) -> Self {
+    fn new(object: &ObjectReference, type_: EventType) -> Self {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self {
             kind: text(&object.kind),
@@ -168,7 +168,7 @@ fn build(
     component: &ReportingComponent,
     record: &EventRecord,
     object: ObjectReference,
-    type_: Type,
+    type_: EventType,
     reason: String,
     message: String,
     now: Timestamp,

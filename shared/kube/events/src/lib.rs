@@ -15,7 +15,7 @@ mod write_queue;
 
 pub use k8s_openapi::api::core::v1::ObjectReference;
 pub use recorder::{Deps, Recorder};
-pub use report::Type;
+pub use report::EventType;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use crate::{
     correlator::{Correlator, ReportingComponent},
-    report::{Report, Type},
+    report::{EventType, Report},
     worker::Worker,
     write_queue::WriteQueue,
 };
@@ -96,7 +96,7 @@ impl Recorder {
     }
 
     /// Reports an event of `object`. If too many reports are waiting, it is dropped and counted.
-    pub fn event(&self, object: &ObjectReference, type_: Type, reason: &str, message: String) {
+    pub fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, message: String) {
         let Inner { clock, reports, full, .. } = &*self.0;
         let (wall, at) = (clock.wall(), clock.now());
         let ObjectReference { api_version, kind, namespace, name, .. } = object;

@@ -3,14 +3,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Type {
+pub enum EventType {
     /// Normal information.
     Normal,
     /// A problem.
     Warning,
 }
 
-impl Type {
+impl EventType {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -23,7 +23,7 @@ impl Type {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) object: ObjectReference,
-    pub(crate) type_: Type,
+    pub(crate) type_: EventType,
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) wall: Timestamp,

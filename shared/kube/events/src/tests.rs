@@ -120,7 +120,7 @@ fn gone() -> ScriptedResponse {
 
 impl Rig {
     fn event(&self, object: &ObjectReference, reason: &str, message: &str) {
-        self.recorder.event(object, Type::Normal, reason, message.to_owned());
+        self.recorder.event(object, EventType::Normal, reason, message.to_owned());
     }
 
     /// The requests so far, one line each.

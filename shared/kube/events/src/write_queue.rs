@@ -110,7 +110,7 @@ impl WriteQueue {
             // was lost.
             ApiError::AlreadyExists(_) if queued.event.count > Some(1) => self.requeue(queued, Verb::Patch, now),
             ApiError::AlreadyExists(_) => AttemptOutcome::Written,
-            ApiError::NotSent(NotSent::TermOver | NotSent::Stopping) => AttemptOutcome::Dropped,
+            ApiError::NotSent(NotSent::TermEnded | NotSent::Stopping) => AttemptOutcome::Dropped,
             err if err.is_namespace_terminating() => AttemptOutcome::Dropped,
             // A response of the server is final. Only an attempt without a response is repeated.
             err if err.status().is_none() => {
@@ -213,7 +213,7 @@ mod tests {
             ("stored", Ok(()), "Written"),
             ("stored by an earlier try", status(409, "AlreadyExists"), "Written"),
             ("namespace terminating", Err(ApiError::from_status(terminating, None)), "Dropped"),
-            ("term over", Err(ApiError::NotSent(NotSent::TermOver)), "Dropped"),
+            ("term over", Err(ApiError::NotSent(NotSent::TermEnded)), "Dropped"),
             ("stopping", Err(ApiError::NotSent(NotSent::Stopping)), "Dropped"),
             ("forbidden", status(403, "Forbidden"), "Failed"),
             ("internal error", status(500, "InternalError"), "Failed"),

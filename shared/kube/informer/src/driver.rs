@@ -7,7 +7,7 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use api::{Cached, Event, Frame, Version};
 use bytes::Bytes;
-use client::{ApiError, Lines, LinesError, Token, Watcher};
+use client::{ApiError, Lines, LinesError, Permit, Watcher};
 use clock::{BootInstant, Clock, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,7 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
         self.read_state.set = None;
         self.read_state.requested_at = self.clock.boot();
         let path = format!("{}?{query}", self.path);
-        let response = self.send_request(&path, |token| token.watch(&path, T::accept(true), within)).await;
+        let response = self.send_request(&path, |permit| permit.watch(&path, T::accept(true), within)).await;
         let response = match response {
             WaitOutcome::Done(response) => response,
             WaitOutcome::TimedOut | WaitOutcome::Interrupted => return Ok(()),
@@ -135,7 +135,7 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
             self.read_state.set = None;
         }
         let path = format!("{}?{query}", self.path);
-        let bytes = match self.send_request(&path, |token| token.list(&path, T::accept(false))).await {
+        let bytes = match self.send_request(&path, |permit| permit.list(&path, T::accept(false))).await {
             WaitOutcome::Done(bytes) => bytes,
             WaitOutcome::TimedOut | WaitOutcome::Interrupted => return Ok(()),
             WaitOutcome::Stopped => return Err(Stopped),
@@ -216,19 +216,19 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
         Ok(())
     }
 
-    /// Waits for a token of the rate limiter, then sends the request. A response is due only from then on; the client
+    /// Waits for the rate limiter, then sends the request. A response is due only from then on; the client
     /// limits the time after that.
     async fn send_request<O, A>(
         &mut self,
         path: &str,
-        send: impl FnOnce(Token) -> A,
+        send: impl FnOnce(Permit) -> A,
     ) -> WaitOutcome<Result<O, ApiError>>
     where
         A: Future<Output = Result<O, ApiError>>,
     {
         let watcher = self.watcher();
-        let token = match self.wait_for(watcher.token(path), None).await {
-            WaitOutcome::Done(Ok(token)) => token,
+        let permit = match self.wait_for(watcher.permit(path), None).await {
+            WaitOutcome::Done(Ok(permit)) => permit,
             WaitOutcome::Done(Err(err)) => return WaitOutcome::Done(Err(err)),
             WaitOutcome::TimedOut => return WaitOutcome::TimedOut,
             WaitOutcome::Interrupted => return WaitOutcome::Interrupted,
@@ -237,7 +237,7 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
         self.reflector.on_request_sent(self.clock.now());
         self.state.set_liveness(self.reflector.unanswered_since(), self.reflector.failing_since());
         // Boxed, because it is large and is rarely needed.
-        self.wait_for(Box::pin(send(token)), None).await
+        self.wait_for(Box::pin(send(permit)), None).await
     }
 
     /// Waits for `future`, at most until `until`. Handles commands and due resyncs meanwhile.

@@ -11,7 +11,7 @@ use metrics::Metrics;
 use parking_lot::Mutex;
 use serde_json::json;
 use tasks::Scope;
-use test_cluster::{TestCluster, Verdict};
+use test_cluster::{Interception, TestCluster};
 
 use crate::{Cause, Environment, Informer, Informers, Proved, prove};
 
@@ -88,13 +88,13 @@ impl Sim {
             4 => {
                 // The events in between are lost and cannot be resumed.
                 self.cluster.break_watches("pods");
-                self.cluster.intercept(|_| Verdict::Fail);
+                self.cluster.intercept(|_| Interception::Fail);
             }
             5 => self.cluster.intercept(|call| match call.parameter("sendInitialEvents").as_str() {
-                "true" => Verdict::status(422, "Invalid", "no streams here"),
-                _ => Verdict::Pass,
+                "true" => Interception::status(422, "Invalid", "no streams here"),
+                _ => Interception::Pass,
             }),
-            6 => self.cluster.intercept(|_| Verdict::status(429, "TooManyRequests", "later")),
+            6 => self.cluster.intercept(|_| Interception::status(429, "TooManyRequests", "later")),
             _ => self.cluster.stop_intercepting(),
         }
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     BoxError, Failure, ResponseBody,
     discovery::Documents,
-    faults::{Call, Faults, Verdict},
+    faults::{Call, Faults, Interception},
     observe::USER_AGENT,
     response,
     rest::{self, Exchange, Query, Route},
@@ -68,17 +68,17 @@ async fn receive(
     let exchange = Exchange { route, query: Query::parse(query), method: head.method, path, headers, body };
     let call = call(shared, &exchange, query);
     let number = shared.faults.record(&call);
-    let (served, late, lost) = match shared.faults.judge(&call) {
-        Verdict::Pass => (serve(shared, &exchange).await, None, false),
-        Verdict::Answer { status, headers, body } => (canned(status, headers, &body), None, false),
-        Verdict::LoseAnswer => (serve(shared, &exchange).await, None, true),
-        Verdict::Fail => return Err("connection refused by the test cluster".into()),
-        Verdict::Hang => std::future::pending().await,
-        Verdict::Delay(wait) => {
+    let (served, late, lost) = match shared.faults.intercept(&call) {
+        Interception::Pass => (serve(shared, &exchange).await, None, false),
+        Interception::Answer { status, headers, body } => (canned(status, headers, &body), None, false),
+        Interception::LoseAnswer => (serve(shared, &exchange).await, None, true),
+        Interception::Fail => return Err("connection refused by the test cluster".into()),
+        Interception::Hang => std::future::pending().await,
+        Interception::Delay(wait) => {
             tokio::time::sleep(wait).await;
             (serve(shared, &exchange).await, None, false)
         }
-        Verdict::DelayAnswer(wait) => (serve(shared, &exchange).await, Some(wait), false),
+        Interception::DelayAnswer(wait) => (serve(shared, &exchange).await, Some(wait), false),
     };
     if let Some(wait) = late {
         tokio::time::sleep(wait).await;

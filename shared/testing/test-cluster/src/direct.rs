@@ -10,7 +10,7 @@ use crate::{
     crd, decode,
     delete::{self, DeleteOptions},
     discovery::Documents,
-    faults::{Call, DiscoveryFault, Faults, Recorded, Verdict},
+    faults::{Call, DiscoveryFault, Faults, Interception, Recorded},
     kinds::{self, Kind},
     meta, namespace,
     store::{Objects, State, storage_key},
@@ -276,10 +276,10 @@ impl TestCluster {
         self.shared.faults.set_response_callback(Box::new(callback));
     }
 
-    /// Calls `judge` to decide about every request from now on. It replaces an earlier callback. It may use the
+    /// Calls `respond` to decide about every request from now on. It replaces an earlier callback. It may use the
     /// cluster, except this method and [`TestCluster::stop_intercepting`].
-    pub fn intercept(&self, judge: impl FnMut(&Call) -> Verdict + Send + 'static) {
-        self.shared.faults.set_interceptor(Some(Box::new(judge)));
+    pub fn intercept(&self, respond: impl FnMut(&Call) -> Interception + Send + 'static) {
+        self.shared.faults.set_interceptor(Some(Box::new(respond)));
     }
 
     /// Removes the callback, so that every request is served.

@@ -64,7 +64,7 @@ impl Call {
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
-pub enum Verdict {
+pub enum Interception {
     /// It is served.
     Pass,
     /// It is not served; the client gets this response. A text body is sent as plain text.
@@ -88,7 +88,7 @@ pub enum Verdict {
     DelayAnswer(Duration),
 }
 
-impl Verdict {
+impl Interception {
     /// A failure as a Status; an empty reason is omitted.
     #[must_use]
     pub fn status(code: u16, reason: &str, message: &str) -> Self {
@@ -127,7 +127,7 @@ pub enum DiscoveryFault {
     Missing,
 }
 
-type Interceptor = Box<dyn FnMut(&Call) -> Verdict + Send>;
+type Interceptor = Box<dyn FnMut(&Call) -> Interception + Send>;
 type ResponseCallback = Box<dyn FnMut(&Call) + Send>;
 
 /// Recorded requests and injected faults of a test.
@@ -211,8 +211,8 @@ impl Faults {
         *self.interceptor.lock() = interceptor;
     }
 
-    pub(crate) fn judge(&self, call: &Call) -> Verdict {
-        self.interceptor.lock().as_mut().map_or(Verdict::Pass, |it| it(call))
+    pub(crate) fn intercept(&self, call: &Call) -> Interception {
+        self.interceptor.lock().as_mut().map_or(Interception::Pass, |it| it(call))
     }
 
     pub(crate) fn groups(&self) -> Groups {

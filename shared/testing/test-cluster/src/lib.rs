@@ -76,7 +76,7 @@ use http_body_util::{Full, combinators::UnsyncBoxBody};
 use tower::util::BoxCloneSyncService;
 
 pub use direct::{Options, Snapshot, TestCluster};
-pub use faults::{Call, DiscoveryFault, Recorded, Verdict};
+pub use faults::{Call, DiscoveryFault, Interception, Recorded};
 pub use observe::Written;
 pub(crate) use response::Failure;
 pub use serve::Served;

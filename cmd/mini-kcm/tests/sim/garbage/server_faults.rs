@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use test_cluster::{Call, DiscoveryFault, Verdict};
+use test_cluster::{Call, DiscoveryFault, Interception};
 use testing::sim::World;
 
 use super::{
@@ -42,7 +42,7 @@ impl ServerFaults {
                     reporter.fail(format!("DELETE {} has no preconditions with uid and resourceVersion", call.path));
                 }
             }
-            state.lock().verdict(call)
+            state.lock().interception(call)
         });
         Self(faults)
     }
@@ -111,22 +111,22 @@ impl ServerFaults {
 }
 
 impl PresentFaults {
-    fn verdict(&self, call: &Call) -> Verdict {
+    fn interception(&self, call: &Call) -> Interception {
         let resource =
             if call.group.is_empty() { call.resource.clone() } else { format!("{}.{}", call.resource, call.group) };
         let discovers = call.verb.is_empty() && (call.path.starts_with("/api") || call.path.starts_with("/apis"));
         if self.discovery && discovers {
-            return Verdict::text(503, "service unavailable");
+            return Interception::text(503, "service unavailable");
         }
         if self.lists == Some(&*resource) && matches!(call.verb, "list" | "watch") {
-            return Verdict::status(500, "InternalError", "conversion webhook failed: connection refused");
+            return Interception::status(500, "InternalError", "conversion webhook failed: connection refused");
         }
         if self.unknown == Some(&*resource) && call.user_agent.ends_with(AGENT) {
             return match call.group.is_empty() {
-                true => Verdict::status(404, "NotFound", "the server could not find the requested resource"),
-                false => Verdict::text(404, "404 page not found"),
+                true => Interception::status(404, "NotFound", "the server could not find the requested resource"),
+                false => Interception::text(404, "404 page not found"),
             };
         }
-        Verdict::Pass
+        Interception::Pass
     }
 }

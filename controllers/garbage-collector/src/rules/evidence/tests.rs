@@ -133,7 +133,7 @@ fn judging_needs_one_owner_state_for_each_reference() {
         meta: Meta { owners: [reference("a"), reference("b")].into(), ..meta("u1", None, &[]) },
     };
     let live = |name: &str| OwnerState::Live(Uid::new(name));
-    assert!(Judged::new(object(), vec![live("a"), live("b")]).is_some());
-    assert!(Judged::new(object(), vec![live("a")]).is_none(), "one is missing");
-    assert!(Judged::new(object(), vec![live("b"), live("a")]).is_none(), "of the other one");
+    assert!(CheckedObject::new(object(), vec![live("a"), live("b")]).is_some());
+    assert!(CheckedObject::new(object(), vec![live("a")]).is_none(), "one is missing");
+    assert!(CheckedObject::new(object(), vec![live("b"), live("a")]).is_none(), "of the other one");
 }

@@ -41,7 +41,7 @@ fn references_are_compared_by_uid() {
 }
 
 #[test]
-fn references_are_removed_only_from_the_judged_state() {
+fn references_are_removed_only_from_the_checked_state() {
     let want = json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": [
         { "$patch": "delete", "uid": "a" },
     ] } });
@@ -60,7 +60,7 @@ fn unknown_fields_of_other_references_are_kept() {
 }
 
 #[test]
-fn only_blocking_references_are_unblocked_and_only_in_the_judged_state() {
+fn only_blocking_references_are_unblocked_and_only_in_the_checked_state() {
     let want = json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": [{
         "apiVersion": "v1", "kind": "Kind", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": false,
     }] } });

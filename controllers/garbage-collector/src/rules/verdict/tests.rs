@@ -3,7 +3,7 @@ use api::Resource;
 use super::*;
 
 /// `+a` exists, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; a `!` after it: the reference blocks.
-fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
+fn checked(owners: &[&str], finalizers: &[&str]) -> CheckedObject {
     let mut references = Vec::new();
     let mut owner_states = Vec::new();
     for owner in owners {
@@ -28,7 +28,7 @@ fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
         references.push(reference);
     }
     let object = object(references, finalizers);
-    Judged::new(object, owner_states).unwrap()
+    CheckedObject::new(object, owner_states).unwrap()
 }
 
 fn object(owners: Vec<OwnerRef>, finalizers: &[&str]) -> Object {
@@ -99,7 +99,7 @@ fn the_verdict_follows_from_the_owner_states() {
         ("the same, beside one that is gone", &["-a", "+a", "-b"], &[], NONE, "drop b"),
         ("named twice", &["-a", "-a", "+b"], &[], NONE, "drop a"),
     ] {
-        assert_eq!(describe(verdict(judged(owners, finalizers), dependents)), want, "{name}");
+        assert_eq!(describe(verdict(checked(owners, finalizers), dependents)), want, "{name}");
     }
 }
 
@@ -117,7 +117,7 @@ fn node(meta: Option<Meta>, deleting: bool, deleting_dependents: bool) -> NodeVi
 
 #[test]
 fn the_next_step_follows_from_the_object_itself() {
-    let (object, _) = judged(&["-a"], &[]).into_parts();
+    let (object, _) = checked(&["-a"], &[]).into_parts();
     let owned = object.meta.clone();
     let free = Meta { owners: Vec::new().into(), ..owned.clone() };
     let of = |meta: &Meta| Object { meta: meta.clone(), ..object.clone() };
@@ -144,7 +144,7 @@ fn a_waiting_owner_is_finished_without_blocking_dependents() {
 }
 
 fn permit_for(owners: &[&str], finalizers: &[&str], dependents: Dependents) -> DeletePermit {
-    match verdict(judged(owners, finalizers), dependents) {
+    match verdict(checked(owners, finalizers), dependents) {
         Verdict::Delete(permit) => permit,
         other => panic!("{other:?}"),
     }
@@ -157,7 +157,7 @@ fn acceptance_gc_037_a_delete_permit_is_valid_for_a_later_state_without_relevant
     let later = Meta { version: Version::from(9), finalizers: ["x/z".into()].into(), ..seen.clone() };
     assert!(permit.revalidate(&later));
     assert_eq!(permit.object().meta.version, Version::from(9), "it is valid for that state now");
-    let (other, _) = judged(&["-b"], &[]).into_parts();
+    let (other, _) = checked(&["-b"], &[]).into_parts();
     for (name, live) in [
         ("another object", Meta { uid: Uid::new("other"), ..later.clone() }),
         ("acceptance_gc_036: other owners", Meta { owners: other.meta.owners, ..later.clone() }),

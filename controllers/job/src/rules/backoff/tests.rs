@@ -12,19 +12,19 @@ fn acceptance_job_032_back_off_doubles_from_ten_seconds_to_ten_minutes_after_the
     for (failures, wait) in
         [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 320), (7, 600), (8, 600), (40, 600), (u32::MAX, 600)]
     {
-        let backoff = Backoff { failures, last: NOW };
+        let backoff = PodFailures { failures, last: NOW };
         assert_eq!(backoff.remaining(after(0)), Duration::from_secs(wait), "{failures}");
         assert_eq!(backoff.remaining(after(wait as i64)), Duration::ZERO, "{failures}");
     }
-    let backoff = Backoff { failures: 1, last: NOW };
+    let backoff = PodFailures { failures: 1, last: NOW };
     assert_eq!(backoff.remaining(Moment(NOW * 1_000 + 9_999)), Duration::from_millis(1));
     assert_eq!(backoff.remaining(after(1_000_000)), Duration::ZERO);
 }
 
 #[test]
 fn acceptance_job_032_a_success_cancels_the_failures_before_it() {
-    let before = Backoff { failures: 2, last: 50 };
-    let some = |failures, last| Backoff { failures, last };
+    let before = PodFailures { failures: 2, last: 50 };
+    let some = |failures, last| PodFailures { failures, last };
     for (name, succeeded, failed, want) in [
         ("nothing new", None, &[][..], before),
         ("one failure more", None, &[60], some(3, 60)),

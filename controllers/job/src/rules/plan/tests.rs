@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     rules::{
-        backoff::Backoff,
+        backoff::PodFailures,
         snapshot::{SnapshotInputs, Unseen},
     },
     testing::{INPUTS, NOW, PodBuilder, deleted, job, pod, pods, snapshot_of, true_condition},
@@ -181,7 +181,7 @@ fn acceptance_job_032_a_failure_delays_the_next_pod() {
     assert_eq!(plan.waiting, Some(Waiting::Backoff(Duration::from_secs(7))));
     assert_eq!(done(json!({}), json!({}), &pods([pod("a").failed(-10)])), "create 2");
 
-    let second = SnapshotInputs { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..INPUTS };
+    let second = SnapshotInputs { backoff: Some(PodFailures { failures: 1, last: NOW - 100 }), ..INPUTS };
     assert_eq!(decide(json!({}), json!({}), &failed, second).requeue_after, Some(Duration::from_secs(17)));
     let nearly = SnapshotInputs { now: crate::rules::moment::Moment((NOW + 7) * 1_000 - 1), ..INPUTS };
     assert_eq!(
@@ -333,9 +333,9 @@ fn failure_counts_have_a_maximum() {
     let job = job(spec, json!({}));
     let snapshot = snapshot_of(&job, &failed, INPUTS);
     let none = crate::rules::indexes::Indexes::default();
-    let per_index_backoff = crate::rules::per_index_backoff::PerIndexBackoff::of(&snapshot, &none, &none);
+    let last_failed_pods = crate::rules::per_index_backoff::LastFailedPods::of(&snapshot, &none, &none);
     assert_eq!(
-        per_index_backoff.failures(&snapshot, 0),
+        last_failed_pods.failures(&snapshot, 0),
         Failures { counted: most, ignored: 0 },
         "the maximum that can be decoded again"
     );
@@ -430,7 +430,7 @@ fn an_untracked_replacement_does_not_release_the_failure_count() {
     let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).without_finalizer()]);
     let plan = decide(spec, json!({}), &some, INPUTS);
     let indexes = plan.tally.indexes.as_ref().unwrap();
-    assert!(indexes.per_index_backoff.is_deletion_delayed(Some(0), 0));
+    assert!(indexes.last_failed_pods.keeps_failure_count(Some(0), 0));
     assert_eq!(what(&plan, &some), "delete b");
 }
 

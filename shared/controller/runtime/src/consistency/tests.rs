@@ -10,7 +10,7 @@ use clock::Clock;
 use informer::Informers;
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::{TestCluster, Verdict};
+use test_cluster::{Interception, TestCluster};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -157,8 +157,8 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_do_not_block() {
         let object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
         let first_set = format!("{}\n", json!({ "type": "BOOKMARK", "object": object }));
         rig.cluster.intercept(move |call| match call.parameter("sendInitialEvents").as_str() {
-            "true" => Verdict::text(200, &first_set),
-            _ => Verdict::Hang,
+            "true" => Interception::text(200, &first_set),
+            _ => Interception::Hang,
         });
         let pods = rig.cache::<Pod>().await;
         assert_eq!(pods.store_version(), Some(Version::new(store)));
@@ -184,7 +184,7 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_do_not_block() {
 async fn an_unsynced_cache_shows_no_write_and_enqueues_after_its_first_list() {
     let rig = rig();
     rig.write_up_to(99);
-    rig.cluster.intercept(|_| Verdict::Delay(SECOND));
+    rig.cluster.intercept(|_| Interception::Delay(SECOND));
     let pods = rig.informers.typed::<Pod>().watched();
     rig.record_write("a", &pods, "99");
     assert_eq!(rig.park_if_stale("a"), Some(PARKED));
@@ -352,9 +352,9 @@ async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_li
     rig.cluster.intercept(move |call| {
         let is_watch = call.parameter("watch") == "true" || call.parameter("watch") == "1";
         if is_watch && std::mem::replace(&mut is_first, false) {
-            return Verdict::status(410, "Expired", "too old");
+            return Interception::status(410, "Expired", "too old");
         }
-        Verdict::Pass
+        Interception::Pass
     });
     sleep(60 * SECOND).await;
     assert_eq!(pods.store_version(), Some(99.into()));
@@ -375,7 +375,7 @@ async fn a_list_requested_before_a_write_does_not_show_it() {
     rig.record_write("a", &pods, "200");
     sleep(SECOND / 100).await;
     // The list takes one second, and another write happens meanwhile.
-    rig.cluster.intercept(|_| Verdict::Delay(SECOND));
+    rig.cluster.intercept(|_| Interception::Delay(SECOND));
     pods.relist_consistently();
     sleep(SECOND / 2).await;
     rig.record_write("a", &pods, "150");

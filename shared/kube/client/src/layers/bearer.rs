@@ -34,9 +34,9 @@ pub(crate) trait TokenSource: Send + Sync + 'static {
 /// An extension of a request: cancelled when the manager stops. A request that waits for a token has sent nothing and
 /// then ends.
 #[derive(Clone)]
-pub(super) struct StopToken(pub(super) CancellationToken);
+pub(super) struct StopSignal(pub(super) CancellationToken);
 
-impl StopToken {
+impl StopSignal {
     async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -64,7 +64,7 @@ pub(crate) fn bearer(tokens: Arc<dyn TokenSource>) -> Authorize {
             let (tokens, inner): (_, Transport) = (tokens.clone(), inner.clone());
             async move {
                 let RequestCredential { value, serial } =
-                    token_or_stop(&*tokens, request.extensions().get::<StopToken>()).await?;
+                    token_or_stop(&*tokens, request.extensions().get::<StopSignal>()).await?;
                 if let Some(value) = value {
                     request.headers_mut().insert(header::AUTHORIZATION, value);
                 }
@@ -81,7 +81,7 @@ pub(crate) fn bearer(tokens: Arc<dyn TokenSource>) -> Authorize {
     })
 }
 
-async fn token_or_stop(tokens: &dyn TokenSource, stop: Option<&StopToken>) -> Result<RequestCredential, ApiError> {
+async fn token_or_stop(tokens: &dyn TokenSource, stop: Option<&StopSignal>) -> Result<RequestCredential, ApiError> {
     match stop {
         None => tokens.token().await,
         Some(stop) => stop.unless_stopped(tokens.token()).await.unwrap_or(Err(ApiError::NotSent(NotSent::Stopping))),
@@ -91,7 +91,7 @@ async fn token_or_stop(tokens: &dyn TokenSource, stop: Option<&StopToken>) -> Re
 impl Refusal {
     /// Waits for another token until the deadline of the request. Returns the time that remains then; `None` if the
     /// refusal is final.
-    pub(super) async fn wait_for_renewal(self, clock: &Clock, stop: &StopToken) -> Option<Duration> {
+    pub(super) async fn wait_for_renewal(self, clock: &Clock, stop: &StopSignal) -> Option<Duration> {
         let Self { tokens, serial, until } = self;
         let renewed = stop.unless_stopped(tokio::time::timeout_at(until, tokens.on_refused(serial))).await;
         let remaining = until.saturating_duration_since(clock.now());

@@ -41,7 +41,7 @@ impl Fence {
     /// now.
     pub(crate) fn check(&self, request: &mut Request<Body>) -> Result<(), ApiError> {
         if !self.term.may_start_write() {
-            return Err(ApiError::NotSent(NotSent::TermOver));
+            return Err(ApiError::NotSent(NotSent::TermEnded));
         }
         if let Some(uri) = self.create.as_ref().and_then(|it| uri_with_timeout(it, &self.term)) {
             *request.uri_mut() = uri;

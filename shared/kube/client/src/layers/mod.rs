@@ -23,7 +23,7 @@ use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use self::bearer::{Refusal, StopToken};
+use self::bearer::{Refusal, StopSignal};
 use crate::{
     ApiError, Body, Incoming, NotSent, Stack, Term, Transport,
     error::{chain, retry_after},
@@ -127,7 +127,8 @@ impl Layers {
             let response = self.send_identified(request.clone()).await?;
             let after = retry_after(&response);
             let elapsed = self.0.clock.now().saturating_duration_since(began);
-            let Some(wait) = retry::retry_delay(retries, elapsed, request.method(), response.status(), after) else {
+            let Some(wait) = retry::delay_before_retry(retries, elapsed, request.method(), response.status(), after)
+            else {
                 return Ok(response);
             };
             retries += 1;
@@ -146,7 +147,7 @@ impl Layers {
             refusal.start_renewal();
             return Ok(response);
         }
-        let stop = StopToken(self.0.stop.clone());
+        let stop = StopSignal(self.0.stop.clone());
         let Some(remaining) = refusal.wait_for_renewal(&self.0.clock, &stop).await else { return Ok(response) };
         retry::discard(response).await;
         // Both attempts together have the time of one, without the waits for the rate limiter.
@@ -166,7 +167,7 @@ impl Layers {
         let limit = request.extensions().get::<ResponseTimeout>().map_or(time_limit.head_limit(), |it| it.0);
         let at = began + limit;
         request.extensions_mut().insert(Deadline { at, limit });
-        request.extensions_mut().insert(StopToken(stop.clone()));
+        request.extensions_mut().insert(StopSignal(stop.clone()));
         let response = match deadline::head(at, authorized.clone().oneshot(request)).await {
             Some(response) => response.map_err(api_error),
             None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - began))),

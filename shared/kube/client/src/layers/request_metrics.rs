@@ -72,7 +72,7 @@ impl RequestMetrics {
     ) {
         let code = match response {
             Ok(response) => response.status().as_str().to_owned(),
-            Err(ApiError::NotSent(NotSent::TermOver | NotSent::Stopping)) => return,
+            Err(ApiError::NotSent(NotSent::TermEnded | NotSent::Stopping)) => return,
             Err(_) => "<error>".to_owned(),
         };
         let labels = [method.as_str(), &*self.host];

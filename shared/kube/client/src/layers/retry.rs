@@ -26,7 +26,7 @@ pub(crate) struct NoRetry;
 /// A request is retried only after a response with `Retry-After`. After a 429 the server has done nothing. After a 503
 /// a write to a named object may be retried, because it changes the same object. A create must not be retried after a
 /// 5xx, nor any write after another 5xx: it could happen twice.
-pub(super) fn retry_delay(
+pub(super) fn delay_before_retry(
     retries: u32,
     elapsed: Duration,
     method: &Method,
@@ -92,7 +92,7 @@ mod tests {
         ];
         for (name, method, status, after, retries, want) in cases {
             let status = StatusCode::from_u16(status).unwrap();
-            let delay = retry_delay(retries, Duration::ZERO, &method, status, after);
+            let delay = delay_before_retry(retries, Duration::ZERO, &method, status, after);
             assert_eq!(delay.is_some(), want, "{name}");
         }
     }
@@ -102,7 +102,7 @@ mod tests {
         for (elapsed, after, want) in [(0, 60, true), (60, 60, true), (61, 60, false), (119, 1, true), (120, 1, false)]
         {
             let [elapsed, after] = [elapsed, after].map(Duration::from_secs);
-            let delay = retry_delay(1, elapsed, &Method::GET, StatusCode::TOO_MANY_REQUESTS, Some(after));
+            let delay = delay_before_retry(1, elapsed, &Method::GET, StatusCode::TOO_MANY_REQUESTS, Some(after));
             assert_eq!(delay.is_some(), want, "{elapsed:?}, {after:?}");
         }
     }

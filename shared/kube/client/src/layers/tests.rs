@@ -287,13 +287,13 @@ async fn time_limit_for_opening_a_watch_begins_with_its_token() {
     let watcher = bench.clients.watcher(Limits { qps: 0.01, burst: 1 });
     watcher.watch("/watch", "*/*").await.unwrap();
     let began = bench.clock.now();
-    let token = watcher.token("/watch").await.unwrap();
+    let permit = watcher.permit("/watch").await.unwrap();
     assert_eq!(
         ((bench.clock.now() - began).as_secs(), bench.requests().len()),
         (100, 1),
         "nothing is sent while it waits"
     );
-    assert!(token.watch("/watch", "*/*", Some(10 * SECOND)).await.is_err());
+    assert!(permit.watch("/watch", "*/*", Some(10 * SECOND)).await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 110);
     assert_eq!(bench.requests().len(), 2);
     let line = r#"rest_client_rate_limiter_duration_seconds_sum{host="in-memory",verb="GET"} 100"#;
@@ -362,7 +362,7 @@ async fn body_that_never_ends_is_an_error_at_the_deadline() {
 async fn controller_writes_only_in_its_term_and_reads_always() {
     let bench = Bench::new(Term::new, |_, _| async { Ok(response(200, None, WRITTEN)) });
     let (controller, unfenced) = (bench.controller(), bench.clients.unfenced("preflight", LIMITS));
-    let refused = |result: Result<(), ApiError>| matches!(result, Err(ApiError::NotSent(NotSent::TermOver)));
+    let refused = |result: Result<(), ApiError>| matches!(result, Err(ApiError::NotSent(NotSent::TermEnded)));
     assert!(refused(create(&controller).await), "before the term");
     controller.read("/api", "*/*").await.unwrap();
     create(&unfenced).await.unwrap();
@@ -380,7 +380,7 @@ async fn term_is_checked_for_every_attempt() {
     assert!(bench.term.extend(bench.clock.boot(), TERM));
     bench.clock.suspend(Duration::from_millis(800));
     let err = create(&bench.controller()).await.unwrap_err();
-    assert!(matches!(err, ApiError::NotSent(NotSent::TermOver)), "{err}");
+    assert!(matches!(err, ApiError::NotSent(NotSent::TermEnded)), "{err}");
     assert_eq!(bench.requests().len(), 1);
 }
 

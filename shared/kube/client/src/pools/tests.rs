@@ -378,13 +378,13 @@ async fn watch_that_is_not_opened_in_time_retires_its_connection() {
     .await;
     let manager = Manager::to(&server);
     let watcher = manager.clients.watcher(Limits::NONE);
-    let token = watcher.token("/watch").await.unwrap();
+    let permit = watcher.permit("/watch").await.unwrap();
     let pausing = async {
         arrived.notified().await;
         tokio::time::pause();
     };
     let began = manager.clock.now();
-    let (hung, ()) = tokio::join!(token.watch("/watch", "*/*", Some(10 * SECOND)), pausing);
+    let (hung, ()) = tokio::join!(permit.watch("/watch", "*/*", Some(10 * SECOND)), pausing);
     assert!(matches!(hung, Err(ApiError::Unknown { .. })));
     assert!((10 * SECOND..11 * SECOND).contains(&(manager.clock.now() - began)));
     tokio::time::resume();

@@ -28,7 +28,7 @@ impl Rig {
         let since = Duration::from_secs(secs);
         self.correlator.observe(Report {
             object,
-            type_: Type::Warning,
+            type_: EventType::Warning,
             reason: reason.to_owned(),
             message: message.to_owned(),
             wall: Timestamp::UNIX_EPOCH + since,

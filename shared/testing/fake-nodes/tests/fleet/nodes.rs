@@ -1,6 +1,6 @@
 use fake_nodes::{NodeSpec, Options};
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{World, advance, condition};
 
@@ -119,10 +119,10 @@ async fn fleet_continues_after_server_failures() {
     world.cluster.intercept(move |call| {
         calls += 1;
         match calls % 4 {
-            0 => Verdict::status(500, "InternalError", "no luck"),
-            1 if call.verb != "watch" => Verdict::Hang,
-            2 if call.verb != "watch" => Verdict::LoseAnswer,
-            _ => Verdict::Pass,
+            0 => Interception::status(500, "InternalError", "no luck"),
+            1 if call.verb != "watch" => Interception::Hang,
+            2 if call.verb != "watch" => Interception::LoseAnswer,
+            _ => Interception::Pass,
         }
     });
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "3s")]);

@@ -1,6 +1,6 @@
 use fake_nodes::Options;
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::world::{World, advance, condition};
 
@@ -120,8 +120,8 @@ async fn removal_of_a_pod_that_ended_elsewhere_is_tried_once_a_second_at_most() 
         it["spec"]["nodeName"] = json!("node-1");
     });
     world.cluster.intercept(|call| match call.verb {
-        "delete" => Verdict::status(403, "Forbidden", "not now"),
-        _ => Verdict::Pass,
+        "delete" => Interception::status(403, "Forbidden", "not now"),
+        _ => Interception::Pass,
     });
     advance(10).await;
     let asked = world.cluster.requests().into_iter().filter(|it| it.verb == "delete").count();

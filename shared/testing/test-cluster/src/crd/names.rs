@@ -111,8 +111,8 @@ mod tests {
                 Some(("SingularConflict", r#""fo" is already in use"#.to_owned())),
             ),
         ] {
-            let verdict = decide(&definition(names), std::slice::from_ref(&foo));
-            assert_eq!(verdict, NameDecision { accepted, problem });
+            let interception = decide(&definition(names), std::slice::from_ref(&foo));
+            assert_eq!(interception, NameDecision { accepted, problem });
         }
     }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_cluster::Verdict;
+use test_cluster::Interception;
 
 use crate::kit::{MAPS, NOW, PODS, Server, map, version};
 
@@ -30,14 +30,14 @@ async fn requests_are_recorded_with_their_answers() {
 async fn verdicts() {
     let server = Server::new();
     server.cluster.intercept(|call| match call.name.as_str() {
-        "busy" => Verdict::status(429, "TooManyRequests", "slow down").retry_after(3),
-        "text" => Verdict::text(503, "service unavailable"),
-        "fail" => Verdict::Fail,
-        "hang" => Verdict::Hang,
-        "slow" => Verdict::Delay(Duration::from_secs(5)),
-        "late" => Verdict::DelayAnswer(Duration::from_secs(5)),
-        _ if call.verb == "create" => Verdict::LoseAnswer,
-        _ => Verdict::Pass,
+        "busy" => Interception::status(429, "TooManyRequests", "slow down").retry_after(3),
+        "text" => Interception::text(503, "service unavailable"),
+        "fail" => Interception::Fail,
+        "hang" => Interception::Hang,
+        "slow" => Interception::Delay(Duration::from_secs(5)),
+        "late" => Interception::DelayAnswer(Duration::from_secs(5)),
+        _ if call.verb == "create" => Interception::LoseAnswer,
+        _ => Interception::Pass,
     });
     let busy = server.get(&format!("{MAPS}/busy")).await;
     assert_eq!(busy.header("retry-after"), "3");

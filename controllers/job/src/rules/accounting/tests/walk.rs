@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     rules::{
-        backoff::Backoff,
+        backoff::PodFailures,
         plan::{PodChange, plan},
         snapshot::{FINALIZER, SnapshotInputs, Unseen},
     },
@@ -32,7 +32,7 @@ struct Simulation {
     rng: Rng,
     job: Job,
     pods: Vec<Pod>,
-    backoff: Option<Backoff>,
+    backoff: Option<PodFailures>,
     now: i64,
     created: u32,
     /// How the released pods must be counted: succeeded, failed.

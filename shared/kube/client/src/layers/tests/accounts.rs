@@ -59,7 +59,7 @@ async fn write_that_waited_for_its_token_beyond_the_term_is_not_sent() {
         }
         assert!(bench.term.extend(bench.clock.boot(), TERM));
         let err = create(&api).await.unwrap_err();
-        assert!(matches!(err, ApiError::NotSent(NotSent::TermOver)), "{name}: {err}");
+        assert!(matches!(err, ApiError::NotSent(NotSent::TermEnded)), "{name}: {err}");
         assert_eq!(sent(&bench, "/pods"), want, "{name}");
     }
 }
