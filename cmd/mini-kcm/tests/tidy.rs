@@ -45,7 +45,7 @@ const VALUES: &[&str] = &[
     "serde_json",
     "std",
     "thiserror",
-    "workload::deletion_order",
+    "workload::deletion_key",
     "workload::has_finalizer",
     "workload::is_ready",
 ];

@@ -1,8 +1,8 @@
 //! Decides what to do for a Job. Pure.
 
-use std::{cmp::Ordering, time::Duration};
+use std::time::Duration;
 
-use workload::deletion_order;
+use workload::deletion_key;
 
 use crate::rules::{
     ending::{self, Ending},
@@ -323,9 +323,8 @@ fn per_index(snapshot: &Snapshot<'_>, indexes: &IndexStates, wanted: usize) -> (
     (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }
 
-/// The active pods to delete: all useless ones, and more in the order of `deletion_order` until there are `at_least`.
+/// The active pods to delete: all useless ones, and more in the order of `deletion_key` until there are `at_least`.
 fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
-    let by_rank = |a: &usize, b: &usize| deletion_order(snapshot.workers[*a].pod, snapshot.workers[*b].pod);
     let (mut surplus, mut left) = match has_useless(snapshot) {
         true => useless(snapshot),
         false => (Vec::new(), Vec::new()),
@@ -334,7 +333,7 @@ fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
         if left.is_empty() && surplus.is_empty() {
             left = all_active(snapshot);
         }
-        left.sort_by(by_rank);
+        left.sort_by_cached_key(|at| deletion_key(snapshot.workers[*at].pod));
         let more = at_least - surplus.len();
         surplus.extend(left.into_iter().take(more));
     }
@@ -365,11 +364,7 @@ fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
     if !snapshot.job.is_indexed() {
         return (surplus, active);
     }
-    let rank = |a: usize, b: usize| deletion_order(worker(a).pod, worker(b).pod);
-    active.sort_by(|a, b| match worker(*a).index().cmp(&worker(*b).index()) {
-        Ordering::Equal => rank(*a, *b),
-        other => other,
-    });
+    active.sort_by_cached_key(|at| (worker(*at).index(), deletion_key(worker(*at).pod)));
     let mut left = Vec::new();
     for (nth, at) in active.iter().enumerate() {
         let next = active.get(nth + 1).map(|it| worker(*it).completion);

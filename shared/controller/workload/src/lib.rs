@@ -27,7 +27,7 @@ pub use owner::Owner;
 pub use predicates::{
     has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating, next_availability_check, ready_since,
 };
-pub use ranking::deletion_order;
+pub use ranking::{deletion_key, ranked_deletion_key};
 pub use slow_start::SlowStart;
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
 pub use unknown_creates::{UnknownCreates, UnknownOutcomes};

@@ -1,42 +1,76 @@
 //! The order in which surplus active pods are deleted. Pure.
+//!
+//! Both orders compare keys, so they are total. Upstream's order with ranks is not: within one age bucket it compares
+//! equal times by restarts and unequal ones by uid.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 
-use api::{ContainerRole, Pod, PodPhase};
+use api::{ContainerRole, Pod, PodPhase, Uid};
+use clock::Timestamp;
 
 use crate::{is_ready, ready_since};
 
-/// Orders pods by deletion: the first one is deleted first. Like upstream's `ActivePods`, which Jobs use; there is no
-/// rank by node.
+/// The annotation of a pod by which pods of lower cost are deleted first (KEP-2255).
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The place of a pod in the order of deletion: the smallest key is deleted first. Like upstream's `ActivePods`, which
+/// Jobs use.
 #[must_use]
-pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
-    // False sorts before true: unassigned before assigned, not ready before ready.
-    (!a.node.is_empty())
-        .cmp(&!b.node.is_empty())
-        .then_with(|| phase_rank(&a.phase).cmp(&phase_rank(&b.phase)))
-        .then_with(|| is_ready(a).cmp(&is_ready(b)))
-        .then_with(|| if is_ready(a) { newer_first(ready_since(a), ready_since(b)) } else { Ordering::Equal })
-        .then_with(|| restarts(b, ContainerRole::Regular).cmp(&restarts(a, ContainerRole::Regular)))
-        .then_with(|| restarts(b, ContainerRole::Sidecar).cmp(&restarts(a, ContainerRole::Sidecar)))
-        .then_with(|| newer_first(a.creation, b.creation))
+pub fn deletion_key(pod: &Pod) -> impl Ord + use<> {
+    let ready = is_ready(pod).then(|| newest_first(ready_since(pod)));
+    (progress(pod), ready, most_restarts_first(pod), newest_first(pod.creation))
 }
 
-/// The order of the phases. An unknown phase counts like `Unknown`.
-fn phase_rank(phase: &PodPhase) -> u8 {
-    match phase {
+/// The same as upstream's `ActivePodsWithRanks`, which ReplicaSets use, with `rank` related pods on the pod's node.
+/// Ages are compared by their order of magnitude, so that the oldest pods are not always spared (KEP-2185).
+#[must_use]
+pub fn ranked_deletion_key(pod: &Pod, rank: usize, now: Timestamp) -> impl Ord + use<> {
+    let age = |since: Option<i64>| magnitude(since.map(|it| now.as_second().saturating_sub(it)));
+    let ready = is_ready(pod).then(|| age(ready_since(pod)));
+    let uid: Uid = pod.meta.uid.clone();
+    (progress(pod), deletion_cost(pod), Reverse(rank), ready, most_restarts_first(pod), age(pod.creation), uid)
+}
+
+/// How much is lost with the pod: unassigned before assigned, then by phase, then not ready before ready.
+fn progress(pod: &Pod) -> (bool, u8, bool) {
+    // An unknown phase counts like `Unknown`.
+    let phase = match pod.phase {
         PodPhase::Pending => 0,
         PodPhase::Running => 2,
         _ => 1,
-    }
+    };
+    (!pod.node.is_empty(), phase, is_ready(pod))
 }
 
 /// An unknown time counts as the most recent.
-fn newer_first(a: Option<i64>, b: Option<i64>) -> Ordering {
-    b.unwrap_or(i64::MAX).cmp(&a.unwrap_or(i64::MAX))
+fn newest_first(time: Option<i64>) -> Reverse<i64> {
+    Reverse(time.unwrap_or(i64::MAX))
 }
 
-fn restarts(pod: &Pod, role: ContainerRole) -> i32 {
-    pod.containers.iter().filter(|it| it.role == role).map(|it| it.restarts).max().unwrap_or(0)
+/// The most restarts of a container, then those of a sidecar.
+fn most_restarts_first(pod: &Pod) -> Reverse<(i32, i32)> {
+    let most = |role: ContainerRole| {
+        pod.containers.iter().filter(|it| it.role == role).map(|it| it.restarts).max().unwrap_or(0)
+    };
+    Reverse((most(ContainerRole::Regular), most(ContainerRole::Sidecar)))
+}
+
+/// The binary logarithm of an age, rounded down, as upstream's `logarithmicRankDiff`. Unknown times come first, then those
+/// in the future.
+fn magnitude(seconds: Option<i64>) -> i64 {
+    let Some(seconds) = seconds else { return -2 };
+    match u128::try_from(seconds) {
+        // Upstream takes the logarithm of nanoseconds.
+        Ok(seconds) if seconds > 0 => i64::from((seconds * 1_000_000_000).ilog2()),
+        _ => -1,
+    }
+}
+
+/// The cost in the annotation; 0 if there is none or it is not valid (`GetDeletionCostFromPodAnnotations`).
+fn deletion_cost(pod: &Pod) -> i32 {
+    let Some(text) = pod.annotations.get(DELETION_COST) else { return 0 };
+    let is_canonical = text == "0" || !matches!(text.as_bytes().first(), Some(b'0' | b'+') | None);
+    if is_canonical { text.parse().unwrap_or(0) } else { 0 }
 }
 
 #[cfg(test)]
@@ -48,9 +82,21 @@ mod tests {
 
     type Change = fn(&mut Value);
 
+    const FIRST: [(&str, Change); 9] = [
+        ("unassigned", |it| it["spec"]["nodeName"] = json!("")),
+        ("pending", |it| it["status"]["phase"] = json!("Pending")),
+        ("unknown", |it| it["status"]["phase"] = json!("Unknown")),
+        ("not ready", |it| it["status"]["conditions"][0]["status"] = json!("False")),
+        ("ready later", |it| it["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T01:00:00Z")),
+        ("ready since an unknown time", |it| it["status"]["conditions"][0]["lastTransitionTime"] = Value::Null),
+        ("more restarts", |it| it["status"]["containerStatuses"][0]["restartCount"] = json!(4)),
+        ("more restarts of a sidecar", |it| it["status"]["initContainerStatuses"][0]["restartCount"] = json!(2)),
+        ("newer", |it| it["metadata"]["creationTimestamp"] = json!("2026-01-01T01:00:00Z")),
+    ];
+
     fn pod(change: impl FnOnce(&mut Value)) -> Pod {
         let mut object = json!({
-            "metadata": { "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
+            "metadata": { "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {},
                 "creationTimestamp": "2026-01-01T00:00:10Z" },
             "spec": { "nodeName": "node", "initContainers": [{ "name": "side", "restartPolicy": "Always" }] },
             "status": {
@@ -64,25 +110,24 @@ mod tests {
         Pod::decode_object(&serde_json::to_vec(&object).unwrap()).unwrap()
     }
 
+    fn with_cost(cost: &str) -> Pod {
+        pod(|it| it["metadata"]["annotations"][DELETION_COST] = json!(cost))
+    }
+
+    /// Two hours after the pod was created.
+    fn now() -> Timestamp {
+        "2026-01-01T02:00:10Z".parse().unwrap()
+    }
+
     #[test]
     fn pods_are_deleted_in_the_order_of_active_pods() {
-        let first: [(&str, Change); 9] = [
-            ("unassigned", |it| it["spec"]["nodeName"] = json!("")),
-            ("pending", |it| it["status"]["phase"] = json!("Pending")),
-            ("unknown", |it| it["status"]["phase"] = json!("Unknown")),
-            ("not ready", |it| it["status"]["conditions"][0]["status"] = json!("False")),
-            ("ready later", |it| it["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:21Z")),
-            ("ready since an unknown time", |it| it["status"]["conditions"][0]["lastTransitionTime"] = Value::Null),
-            ("more restarts", |it| it["status"]["containerStatuses"][0]["restartCount"] = json!(4)),
-            ("more restarts of a sidecar", |it| it["status"]["initContainerStatuses"][0]["restartCount"] = json!(2)),
-            ("newer", |it| it["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:11Z")),
-        ];
         let base = pod(|_| {});
-        for (name, change) in first {
-            assert_eq!(deletion_order(&pod(change), &base), Ordering::Less, "{name}");
-            assert_eq!(deletion_order(&base, &pod(change)), Ordering::Greater, "{name}, in reverse order");
+        for (name, change) in FIRST {
+            assert!(deletion_key(&pod(change)) < deletion_key(&base), "{name}");
+            let ranked = |pod: &Pod| ranked_deletion_key(pod, 1, now());
+            assert!(ranked(&pod(change)) < ranked(&base), "{name}, with ranks");
         }
-        assert_eq!(deletion_order(&base, &base), Ordering::Equal);
+        assert!(deletion_key(&base) == deletion_key(&base));
     }
 
     #[test]
@@ -92,8 +137,51 @@ mod tests {
             it["status"]["phase"] = json!("Pending");
             it["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:59Z");
         });
-        assert_eq!(deletion_order(&unassigned_but_ready, &pending_and_new), Ordering::Less);
+        assert!(deletion_key(&unassigned_but_ready) < deletion_key(&pending_and_new));
         let unknown = pod(|it| it["status"]["phase"] = json!("Unknown"));
-        assert_eq!(deletion_order(&pending_and_new, &unknown), Ordering::Less);
+        assert!(deletion_key(&pending_and_new) < deletion_key(&unknown));
+    }
+
+    /// The worked example of the ReplicaSet spec, in the order of deletion.
+    #[test]
+    fn cost_comes_after_readiness_and_before_rank() {
+        let pods = [
+            ("unassigned", pod(|it| it["spec"]["nodeName"] = json!("")), 0),
+            ("pending", pod(|it| it["status"]["phase"] = json!("Pending")), 0),
+            ("not ready", pod(|it| it["status"]["conditions"][0]["status"] = json!("False")), 0),
+            ("cheap", with_cost("-5"), 0),
+            ("on a node with many", pod(|_| {}), 3),
+            ("on a node with one", pod(|_| {}), 1),
+            ("expensive", with_cost("5"), 9),
+        ];
+        let keys: Vec<_> = pods.iter().map(|(_, pod, rank)| ranked_deletion_key(pod, *rank, now())).collect();
+        for (pair, names) in keys.windows(2).zip(pods.windows(2)) {
+            assert!(pair[0] < pair[1], "{} before {}", names[0].0, names[1].0);
+        }
+    }
+
+    #[test]
+    fn cost_that_is_not_valid_is_zero() {
+        let rows = [("7", 7), ("-7", -7), ("0", 0), ("+10", 0), ("010", 0), ("abc", 0), ("", 0), ("3000000000", 0)];
+        for (text, want) in rows {
+            assert_eq!(deletion_cost(&with_cost(text)), want, "{text}");
+        }
+        assert_eq!(deletion_cost(&pod(|_| {})), 0);
+    }
+
+    #[test]
+    fn ages_of_one_magnitude_are_equal_and_the_uid_decides() {
+        let created = |uid: &str, time: &str| {
+            pod(|it| {
+                it["metadata"]["uid"] = json!(uid);
+                it["metadata"]["creationTimestamp"] = json!(time);
+            })
+        };
+        let now = "2026-01-01T00:30:00Z".parse().unwrap();
+        let key = |pod: &Pod| ranked_deletion_key(pod, 0, now);
+        let [ten, twelve, twenty] = ["00:20:00", "00:18:00", "00:10:00"].map(|it| format!("2026-01-01T{it}Z"));
+        assert!(key(&created("a", &twelve)) < key(&created("b", &ten)), "10 and 12 minutes are one magnitude");
+        assert!(key(&created("b", &ten)) < key(&created("a", &twenty)), "10 minutes are younger than 20");
+        assert_eq!([None, Some(-3), Some(0), Some(1)].map(magnitude), [-2, -1, -1, 29]);
     }
 }
