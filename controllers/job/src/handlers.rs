@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use api::{Atom, Entry, JOB_LABELS, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
+use api::{Atom, Entry, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
 use controller::Lane;
 use informer::{Cause, Change};
 use workload::is_terminal;
@@ -10,6 +10,7 @@ use workload::is_terminal;
 use crate::{
     Ctx,
     memory::{BATCH, Urgency},
+    pod_indexes::job_in_labels,
     rules::snapshot::FINALIZER,
 };
 
@@ -316,7 +317,7 @@ fn owner_job(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> OwnerJob {
 /// The Jobs that may adopt this orphan.
 pub(crate) fn matching_jobs(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let store = ctx.jobs.store();
-    let named = JOB_LABELS.iter().find_map(|label| pod.labels.get(label)).map(|it| JobIndex::Uid(Uid::new(it)));
+    let named = job_in_labels(pod).map(JobIndex::Uid);
     let indexes = named.into_iter().chain([JobIndex::Manual(pod.meta.namespace.clone())]);
     let jobs = indexes.filter_map(|it| store.by_index(&it).ok()).flatten();
     let selects = |job: &std::sync::Arc<Job>| {

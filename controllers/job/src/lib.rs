@@ -23,6 +23,7 @@ mod orphans;
 mod finalizer_removals;
 mod memory;
 mod metrics;
+mod pod_indexes;
 
 mod rules;
 
@@ -42,7 +43,7 @@ use informer::Informer;
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, PodControl, StageStart};
 
-use crate::{handlers::OrphanKey, memory::Memory, metrics::Meters};
+use crate::{handlers::OrphanKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";
@@ -153,6 +154,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         clock: builder.deps().clock.clone(),
         stopping: builder.deps().stopping.clone(),
         jobs: jobs.clone(),
+        pod_indexes: PodIndexes::declare(pods.store()),
         pods: pods.clone(),
     });
     let handler_ctx = ctx.clone();
@@ -181,6 +183,7 @@ struct Ctx {
     recorder: Recorder,
     jobs: Informer<Job>,
     pods: Informer<Pod>,
+    pod_indexes: PodIndexes,
     queue: Queue<ObjectKey>,
     orphans: Queue<OrphanKey>,
     memory: Arc<Memory>,

@@ -77,8 +77,8 @@ fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
         }
         OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
         OrphanKey::Job { namespace, name, uid } => {
-            let mut pods = store.by_index(&PodIndex::JobWork(uid.clone()))?;
-            pods.extend(store.by_index(&PodIndex::JobOrphans(uid.clone()))?);
+            let mut pods = ctx.pod_indexes.work.get(uid)?;
+            pods.extend(ctx.pod_indexes.orphans.get(uid)?);
             // Only pods whose ownerReference matches the key. The check of this namespace and name proves nothing for
             // pods with another name or namespace in their reference.
             pods.retain(|it| it.meta.namespace == *namespace && is_named(it, name));

@@ -163,18 +163,17 @@ async fn reconcile(
 /// The Job's own pods, and orphans that it may adopt.
 fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreError> {
     let (store, uid) = (ctx.pods.store(), &job.meta.uid);
-    let own = if all { PodIndex::Owner(uid.clone()) } else { PodIndex::JobWork(uid.clone()) };
+    let own = if all { store.by_index(&PodIndex::Owner(uid.clone())) } else { ctx.pod_indexes.work.get(uid) };
     let orphans = if job.has_generated_selector() {
-        PodIndex::JobOrphans(uid.clone())
+        ctx.pod_indexes.orphans.get(uid)
     } else {
-        PodIndex::Orphans(job.meta.namespace.clone())
+        store.by_index(&PodIndex::Orphans(job.meta.namespace.clone()))
     };
-    let mut pods = store.by_index(&own)?;
-    let orphans = store.by_index(&orphans)?.into_iter();
+    let mut pods = own?;
     // An ended orphan with our label and without the finalizer was counted before it lost its owner; adopting it would
     // count it again.
     let counted = |pod: &Pod| job.has_generated_selector() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
-    pods.extend(orphans.filter(|it| !counted(it)));
+    pods.extend(orphans?.into_iter().filter(|it| !counted(it)));
     Ok(pods)
 }
 

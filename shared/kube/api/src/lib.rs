@@ -54,7 +54,7 @@ pub use lease::Lease;
 pub use meta::{Meta, MetaRef, OwnerRef};
 pub use namespace::{Namespace, NamespacePhase};
 pub use node::{Node, NodeCondition};
-pub use pod::{ClaimVolume, JOB_LABELS, Pod, PodCondition, PodIndex, PodPhase};
+pub use pod::{ClaimVolume, Pod, PodCondition, PodIndex, PodPhase};
 pub use raw::{RawMetadata, StatusOwner};
 pub use resource::Resource;
 pub use selector::{Requirement, Selector, SelectorOperator};

@@ -14,22 +14,9 @@ use crate::{
     words::words,
 };
 
-/// The annotations of a pod that our controllers read. No others are kept.
-const ANNOTATIONS: [&str; 4] = [
-    "batch.kubernetes.io/job-completion-index",
-    "batch.kubernetes.io/job-index-failure-count",
-    "batch.kubernetes.io/job-index-ignored-failure-count",
-    "controller.kubernetes.io/pod-deletion-cost",
-];
-
-/// The kind of owner that counts its pods.
-const JOB: &str = "Job";
-
-/// The finalizer of a pod until its Job has counted it.
-const JOB_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-
-/// The labels with the UID of a Job on its pods. The second one is the legacy label.
-pub const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+/// Annotations of pods that begin with one of these belong to a controller and are kept. All others are dropped, because
+/// some of them are large.
+const ANNOTATION_PREFIXES: [&str; 2] = ["batch.kubernetes.io/", "controller.kubernetes.io/"];
 
 words! {
     /// The phase of a pod.
@@ -54,7 +41,7 @@ pub struct Pod {
     pub meta: Meta,
     /// All labels.
     pub labels: Labels,
-    /// The annotations that controllers read.
+    /// The annotations whose prefix belongs to a controller, for example `batch.kubernetes.io/`.
     pub annotations: Labels,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
@@ -104,7 +91,7 @@ pub struct PodCondition {
     pub last_transition: Option<i64>,
 }
 
-/// The indexes of pods.
+/// The indexes that every pod has. A controller declares the others that it needs, see `informer::Store::declare_index`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PodIndex {
     /// Pods by the UID of their controller.
@@ -115,11 +102,6 @@ pub enum PodIndex {
     Node(Atom),
     /// All pods of a namespace.
     Namespace(Atom),
-    /// Pods by the UID of their Job, without the finished ones that have no Job finalizer any more. A Job with a
-    /// hundred thousand completions or failures needs to read only its last pods.
-    JobWork(Uid),
-    /// Pods without a controller, by the UID of the Job in the labels that the server sets on the pods of a Job.
-    JobOrphans(Uid),
 }
 
 impl Pod {
@@ -127,11 +109,6 @@ impl Pod {
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
         self.conditions.iter().find(|it| &*it.type_ == type_)
-    }
-
-    fn is_done_for_its_job(&self) -> bool {
-        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
-            && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
     }
 }
 
@@ -145,20 +122,10 @@ impl Cached for Pod {
     }
 
     fn index(&self, add: &mut dyn FnMut(PodIndex)) {
-        match self.meta().controller() {
-            Some(owner) => {
-                add(PodIndex::Owner(owner.uid.clone()));
-                if &*owner.kind == JOB && !self.is_done_for_its_job() {
-                    add(PodIndex::JobWork(owner.uid.clone()));
-                }
-            }
-            None => {
-                add(PodIndex::Orphans(self.meta.namespace.clone()));
-                if let Some(job) = JOB_LABELS.iter().find_map(|label| self.labels.get(label)) {
-                    add(PodIndex::JobOrphans(Uid::new(job)));
-                }
-            }
-        }
+        add(match self.meta().controller() {
+            Some(owner) => PodIndex::Owner(owner.uid.clone()),
+            None => PodIndex::Orphans(self.meta.namespace.clone()),
+        });
         if !self.node.is_empty() {
             add(PodIndex::Node(self.node.clone()));
         }
@@ -170,9 +137,6 @@ impl Cached for Pod {
     fn index_meta(meta: MetaRef<'_>, add: &mut dyn FnMut(PodIndex)) {
         if let Some(owner) = meta.controller() {
             add(PodIndex::Owner(owner.uid.clone()));
-            if &*owner.kind == JOB {
-                add(PodIndex::JobWork(owner.uid.clone()));
-            }
         }
         add(PodIndex::Namespace(meta.namespace.clone()));
     }
@@ -220,6 +184,10 @@ impl<'de> Deserialize<'de> for Pod {
     }
 }
 
+fn is_of_a_controller(annotation: &str) -> bool {
+    ANNOTATION_PREFIXES.iter().any(|prefix| annotation.starts_with(prefix))
+}
+
 /// Saves eight bytes for each of two durations. No user sets them to 68 years.
 fn saturated(seconds: i64) -> i32 {
     i32::try_from(seconds).unwrap_or(if seconds < 0 { i32::MIN } else { i32::MAX })
@@ -245,7 +213,7 @@ impl Extra for PodMetadata {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "labels" => self.labels = Pairs { keep: |_| true }.next(map)?,
-            "annotations" => self.annotations = Pairs { keep: |key| ANNOTATIONS.contains(&key) }.next(map)?,
+            "annotations" => self.annotations = Pairs { keep: is_of_a_controller }.next(map)?,
             "creationTimestamp" => self.creation = map.next_value::<Option<Seconds>>()?.map(|it| it.0),
             "deletionGracePeriodSeconds" => self.deletion_grace = map.next_value::<Option<i64>>()?.map(saturated),
             "generation" => self.generation = next_or_default(map)?,

@@ -28,7 +28,7 @@ pub use handlers::{Cause, Change, MetaChange, Registration};
 pub use informer::Informer;
 pub use proof::{Proved, REOPEN_AHEAD, prove};
 pub use registry::{Environment, Informers};
-pub use store::{Store, StoreError};
+pub use store::{Index, Store, StoreError};
 pub use watched::Watched;
 
 /// A callback for the moment when a store has passed a version.

@@ -5,15 +5,16 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
 
 use api::{Cached, Entry, Event, MetaRef, ObjectKey, Resource, Version};
 use parking_lot::RwLock;
 
+use self::slots::ValueOf;
 pub(crate) use self::{progress::Progress, slots::Slots};
 use crate::Wake;
 
-/// The objects of one type, by key and by the indexes that the type declares. Cheap to clone. Readers get `Arc`s and
+/// The objects of one type, by key, by the indexes of the type, and by those that controllers declare. Cheap to clone. Readers get `Arc`s and
 /// never see a partial batch or relist. A read that might miss an object returns an error.
 pub struct Store<T: Cached>(Arc<Inner<T>>);
 
@@ -35,6 +36,14 @@ enum Trust {
     Synced,
     /// An event came of which not even the metadata decodes: until the next list, a missing object may exist.
     Broken(Arc<str>),
+}
+
+/// An index of a store that a controller declared ([`Store::declare_index`]).
+pub struct Index<T: Cached, V> {
+    store: Store<T>,
+    number: usize,
+    /// Fixes the type of the values.
+    value_of: ValueOf<T, V>,
 }
 
 /// A read that might miss an object.
@@ -99,6 +108,17 @@ impl<T: Cached> Store<T> {
         content.slots.by_index(value).map(|entry| self.readable(entry)).collect()
     }
 
+    /// Adds an index, like client-go's `AddIndexers`. `value_of` is called with each entry, also with those of which only
+    /// the metadata decodes; entries without a value are not in the index.
+    #[must_use]
+    pub fn declare_index<V>(&self, value_of: fn(&Entry<T>) -> Option<V>) -> Index<T, V>
+    where
+        V: Eq + Hash + Send + Sync + 'static,
+    {
+        let number = self.0.content.write().slots.declare_index(value_of);
+        Index { store: self.clone(), number, value_of }
+    }
+
     /// All known entries, decoded or not.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<T>> {
@@ -160,7 +180,7 @@ impl<T: Cached> Store<T> {
     }
 
     pub(crate) fn empty_set(&self) -> Slots<T> {
-        Slots::new(self.0.seed)
+        self.0.content.read().slots.to_empty(self.0.seed)
     }
 
     /// Applies events in order; readers see all of them at once. Whether an event adds or updates depends on the
@@ -184,12 +204,13 @@ impl<T: Cached> Store<T> {
 
     /// Replaces the content by `set`; readers see it at once. The deltas have deletions first, then updates and
     /// additions.
-    pub(crate) fn replace(&self, set: Slots<T>) -> Vec<Delta<T>> {
+    pub(crate) fn replace(&self, mut set: Slots<T>) -> Vec<Delta<T>> {
         // Only the informer's task writes, so nothing changes between the comparison and the replacement.
         let deltas = self.compare(&set);
         let old = {
             let mut content = self.0.content.write();
             content.trust = Trust::Synced;
+            set.declare_missing(&content.slots);
             std::mem::replace(&mut content.slots, set)
         };
         drop(old);
@@ -244,6 +265,24 @@ impl<T: Cached> Store<T> {
                 why: it.why.clone(),
             }),
         }
+    }
+}
+
+impl<T: Cached, V: Eq + Hash + Send + Sync + 'static> Index<T, V> {
+    /// All objects with this value, in no particular order.
+    ///
+    /// # Errors
+    /// As [`Store::by_index`].
+    pub fn get(&self, value: &V) -> Result<Vec<Arc<T>>, StoreError> {
+        let content = self.store.0.content.read();
+        self.store.trusted(&content)?;
+        content.slots.by_declared_index(self.number, value).map(|entry| self.store.readable(entry)).collect()
+    }
+}
+
+impl<T: Cached, V> Clone for Index<T, V> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), number: self.number, value_of: self.value_of }
     }
 }
 

@@ -118,37 +118,6 @@ fn pods_are_found_by_controller_node_and_namespace() {
 }
 
 #[test]
-fn pods_of_a_job_and_orphans_that_name_it_are_indexed() {
-    let works = |kind: &str, phase: &str, finalizers: &str| {
-        let text = format!(
-            r#"{{"metadata":{{"name":"p","namespace":"ns","finalizers":{finalizers},"ownerReferences":[{{"apiVersion":"batch/v1",
-                "kind":"{kind}","name":"j","uid":"u1","controller":true}}]}},"status":{{"phase":"{phase}"}}}}"#
-        );
-        let mut found = false;
-        decode(&text).index(&mut |key| found |= key == PodIndex::JobWork(Uid::new("u1")));
-        found
-    };
-    let held = r#"["batch.kubernetes.io/job-tracking"]"#;
-    assert!(works("Job", "Running", "[]") && works("Job", "Failed", held) && works("Job", "Succeeded", held));
-    for ended in ["Succeeded", "Failed"] {
-        assert!(!works("Job", ended, r#"["example.com/theirs"]"#), "it has been counted");
-    }
-    assert!(!works("ReplicaSet", "Running", held));
-    let named = |label: &str, owners: &str| {
-        let text = format!(
-            r#"{{"metadata":{{"name":"p","namespace":"ns","labels":{{"{label}":"u1"}},"ownerReferences":{owners}}}}}"#
-        );
-        let mut found = false;
-        decode(&text).index(&mut |key| found |= key == PodIndex::JobOrphans(Uid::new("u1")));
-        found
-    };
-    assert!(named("batch.kubernetes.io/controller-uid", "[]") && named("controller-uid", "[]"));
-    assert!(!named("app", "[]"));
-    let owned = r#"[{"apiVersion":"batch/v1","kind":"Job","name":"j","uid":"u1","controller":true}]"#;
-    assert!(!named("controller-uid", owned));
-}
-
-#[test]
 fn too_long_grace_period_is_the_maximum() {
     let grace = |seconds: i64| {
         let text = format!(

@@ -1,4 +1,7 @@
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    any::Any,
+    hash::{BuildHasher, Hash, Hasher},
+};
 
 use api::{Cached, Entry, MetaRef};
 use foldhash::fast::FixedState;
@@ -12,18 +15,41 @@ pub(crate) struct Slots<T: Cached> {
     entries: Vec<Option<Entry<T>>>,
     free: Vec<u32>,
     keys: HashTable<u32>,
-    indexes: HashMap<T::Index, Bucket, FixedState>,
+    indexes: Buckets<T::Index>,
+    /// The indexes that controllers have declared, in this order.
+    declared: Vec<Box<dyn DeclaredIndex<T>>>,
     unreadable: usize,
     hasher: FixedState,
     /// Buffers for the index values of the old and the new object, kept to avoid allocations.
     scratch: (Vec<T::Index>, Vec<T::Index>),
 }
 
+/// The slots of each value of an index.
+struct Buckets<V>(HashMap<V, Bucket, FixedState>);
+
 /// The slots of one index value, ascending.
 #[derive(Debug)]
 enum Bucket {
     One(u32),
     Many(Vec<u32>),
+}
+
+/// An index without the type of its values.
+trait DeclaredIndex<T: Cached>: Send + Sync {
+    /// The entry in a slot changes from `old` to `new`.
+    fn update(&mut self, slot: u32, old: Option<&Entry<T>>, new: Option<&Entry<T>>);
+    /// The same index without entries.
+    fn to_empty(&self) -> Box<dyn DeclaredIndex<T>>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The value of an entry in a declared index; `None` if the entry is not in the index.
+pub(crate) type ValueOf<T, V> = fn(&Entry<T>) -> Option<V>;
+
+/// An index with at most one value for each entry.
+struct SingleValueIndex<T: Cached, V> {
+    value_of: ValueOf<T, V>,
+    buckets: Buckets<V>,
 }
 
 impl<T: Cached> Slots<T> {
@@ -34,11 +60,40 @@ impl<T: Cached> Slots<T> {
             entries: Vec::new(),
             free: Vec::new(),
             keys: HashTable::new(),
-            indexes: HashMap::with_hasher(hasher.clone()),
+            indexes: Buckets::new(&hasher),
+            declared: Vec::new(),
             unreadable: 0,
             hasher,
             scratch: (Vec::new(), Vec::new()),
         }
+    }
+
+    /// An empty slab with the same indexes.
+    pub(crate) fn to_empty(&self, seed: u64) -> Self {
+        Self { declared: self.declared.iter().map(|it| it.to_empty()).collect(), ..Self::new(seed) }
+    }
+
+    /// Adds an index with the present entries, and returns its number.
+    pub(crate) fn declare_index<V>(&mut self, value_of: ValueOf<T, V>) -> usize
+    where
+        V: Eq + Hash + Send + Sync + 'static,
+    {
+        self.fill(Box::new(SingleValueIndex { value_of, buckets: Buckets::new(&self.hasher) }));
+        self.declared.len() - 1
+    }
+
+    /// Adds the indexes that `other` has and this one has not: those declared since this one was made.
+    pub(crate) fn declare_missing(&mut self, other: &Self) {
+        for index in other.declared.iter().skip(self.declared.len()) {
+            self.fill(index.to_empty());
+        }
+    }
+
+    fn fill(&mut self, mut index: Box<dyn DeclaredIndex<T>>) {
+        for (slot, entry) in (0..).zip(&self.entries) {
+            index.update(slot, None, entry.as_ref());
+        }
+        self.declared.push(index);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -57,7 +112,16 @@ impl<T: Cached> Slots<T> {
 
     /// All entries with one index value.
     pub(crate) fn by_index(&self, value: &T::Index) -> impl Iterator<Item = &Entry<T>> {
-        let slots = self.indexes.get(value).map_or(&[][..], Bucket::slots);
+        self.indexes.get(value).iter().filter_map(|&slot| self.at(slot))
+    }
+
+    /// All entries with one value of a declared index.
+    pub(crate) fn by_declared_index<V>(&self, number: usize, value: &V) -> impl Iterator<Item = &Entry<T>>
+    where
+        V: Eq + Hash + Send + Sync + 'static,
+    {
+        let index = self.declared.get(number).and_then(|it| it.as_any().downcast_ref::<SingleValueIndex<T, V>>());
+        let slots = index.map_or(&[][..], |it| it.buckets.get(value));
         slots.iter().filter_map(|&slot| self.at(slot))
     }
 
@@ -124,27 +188,62 @@ impl<T: Cached> Slots<T> {
         // Most updates do not change the index values.
         if old_values != new_values {
             for value in old_values.iter().filter(|it| !new_values.contains(it)) {
-                self.remove_index(value, slot);
+                self.indexes.remove(value, slot);
             }
             for value in new_values.iter().filter(|it| !old_values.contains(it)) {
-                self.add_index(value, slot);
+                self.indexes.insert(value.clone(), slot);
             }
         }
+        self.declared.iter_mut().for_each(|it| it.update(slot, old, new));
         old_values.clear();
         new_values.clear();
         self.scratch = (old_values, new_values);
     }
+}
 
-    fn add_index(&mut self, value: &T::Index, slot: u32) {
-        match self.indexes.get_mut(value) {
-            Some(bucket) => bucket.insert(slot),
-            None => drop(self.indexes.insert(value.clone(), Bucket::One(slot))),
+impl<T: Cached, V: Eq + Hash + Send + Sync + 'static> DeclaredIndex<T> for SingleValueIndex<T, V> {
+    fn update(&mut self, slot: u32, old: Option<&Entry<T>>, new: Option<&Entry<T>>) {
+        let [old, new] = [old, new].map(|it| it.and_then(self.value_of));
+        // Most updates do not change the value.
+        if old == new {
+            return;
+        }
+        if let Some(value) = &old {
+            self.buckets.remove(value, slot);
+        }
+        if let Some(value) = new {
+            self.buckets.insert(value, slot);
         }
     }
 
-    fn remove_index(&mut self, value: &T::Index, slot: u32) {
-        if self.indexes.get_mut(value).is_some_and(|bucket| bucket.remove(slot)) {
-            self.indexes.remove(value);
+    fn to_empty(&self) -> Box<dyn DeclaredIndex<T>> {
+        Box::new(Self { value_of: self.value_of, buckets: Buckets::new(self.buckets.0.hasher()) })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl<V: Eq + Hash> Buckets<V> {
+    fn new(hasher: &FixedState) -> Self {
+        Self(HashMap::with_hasher(hasher.clone()))
+    }
+
+    fn get(&self, value: &V) -> &[u32] {
+        self.0.get(value).map_or(&[], Bucket::slots)
+    }
+
+    fn insert(&mut self, value: V, slot: u32) {
+        match self.0.get_mut(&value) {
+            Some(bucket) => bucket.insert(slot),
+            None => drop(self.0.insert(value, Bucket::One(slot))),
+        }
+    }
+
+    fn remove(&mut self, value: &V, slot: u32) {
+        if self.0.get_mut(value).is_some_and(|bucket| bucket.remove(slot)) {
+            self.0.remove(value);
         }
     }
 }

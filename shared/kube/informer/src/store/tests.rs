@@ -172,6 +172,49 @@ fn reads_fail_before_the_first_set_and_after_a_garbage_frame() {
     assert_eq!(store.get("ns", "a"), Ok(None));
 }
 
+/// By name, only for red things and for those that do not decode.
+fn red(entry: &Entry<Thing>) -> Option<String> {
+    let is_red = entry.readable().is_none_or(|it| it.color == "red");
+    is_red.then(|| entry.meta().name.to_string())
+}
+
+#[test]
+fn a_declared_index_has_the_present_objects_and_follows_each_change() {
+    let store = synced([entry("a", 1, "red", "o"), entry("b", 2, "blue", "o")]);
+    let (by_name, by_color) = (store.declare_index(red), store.declare_index(|it| Some(it.readable()?.color.clone())));
+    let found = |name: &str| names(by_name.get(&name.to_owned()));
+    assert_eq!((found("a"), found("b")), (vec!["a".to_owned()], vec![]));
+    store.apply(vec![
+        (Event::Modified, entry("a", 3, "blue", "o")),
+        (Event::Modified, entry("b", 4, "red", "o")),
+        (Event::Added, entry("c", 5, "red", "o")),
+    ]);
+    assert_eq!((found("a"), found("b"), found("c")), (vec![], vec!["b".to_owned()], vec!["c".to_owned()]));
+    assert_eq!(names(by_color.get(&"red".to_owned())), ["b", "c"]);
+    store.apply(vec![(Event::Deleted, entry("c", 6, "red", "o")), (Event::Modified, unreadable("b", 7, "o"))]);
+    assert_eq!(found("c"), [""; 0]);
+    assert!(matches!(by_name.get(&"b".to_owned()), Err(StoreError::Unreadable { .. })));
+    store.mark_untrusted("broken");
+    assert!(matches!(by_name.get(&"a".to_owned()), Err(StoreError::Broken { .. })));
+}
+
+#[test]
+fn a_relist_keeps_declared_indexes_also_those_that_were_declared_meanwhile() {
+    let store = store();
+    let early = store.declare_index(red);
+    assert!(matches!(early.get(&"a".to_owned()), Err(StoreError::NotSynced { .. })));
+    let mut set = store.empty_set();
+    set.upsert(entry("a", 1, "red", "o"));
+    let late = store.declare_index(red);
+    set.upsert(entry("b", 2, "red", "o"));
+    store.replace(set);
+    for name in ["a", "b"] {
+        assert_eq!([&early, &late].map(|it| names(it.get(&name.to_owned()))), [[name], [name]]);
+    }
+    store.replace(store.empty_set());
+    assert_eq!(names(early.get(&"a".to_owned())), [""; 0]);
+}
+
 #[test]
 fn an_unreadable_pod_is_found_by_its_metadata_and_as_an_orphan_blocks_no_read() {
     let Entry::Unreadable(owned) = unreadable("a", 1, "o") else { unreachable!() };
