@@ -10,13 +10,13 @@ use client::{Api, Clients, DeleteOptions, Limits, Propagation};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Proof};
 use futures::FutureExt;
+use harness::Rig;
 use informer::Informer;
 use leader_election::{Notes, Takeover};
 use mini_kcm::cache_freshness::CacheFreshness;
 use serde_json::json;
 use tasks::Scope;
 use test_cluster::TestCluster;
-use testing::Rig;
 
 const CONTROLLER: &str = "namespace-controller";
 

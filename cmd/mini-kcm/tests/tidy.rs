@@ -148,12 +148,13 @@ fn crate_depends_only_on_its_own_group_and_those_after_it() {
             // `serving` sends TokenReviews and SubjectAccessReviews to the API server.
             let is_delegated_auth = (name.as_str(), dependency.as_str()) == ("serving", "client");
             assert!(allowed || is_delegated_auth, "{name} must not depend on {dependency}");
-            let is_for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing");
+            let is_for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing" | "harness");
             // The playground is a complete cluster, and no crate depends on it. The simulation contains a test cluster,
             // and only tests use it. The scenarios of e2e are tests too, and need pods that run and end.
             let is_permitted = match name.as_str() {
-                "playground" => dependency != "testing",
-                "testing" => dependency == "test-cluster",
+                "playground" => !matches!(dependency.as_str(), "testing" | "harness"),
+                "testing" => matches!(dependency.as_str(), "test-cluster" | "harness"),
+                "harness" => dependency == "test-cluster",
                 "e2e" => dependency == "fake-nodes",
                 _ => false,
             };

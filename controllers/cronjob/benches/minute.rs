@@ -15,9 +15,9 @@ use client::Limits;
 use clock::Clock;
 use controller::Builder;
 use cronjob_controller::Options;
+use harness::Rig;
 use serde_json::json;
 use test_cluster::TestCluster;
-use testing::Rig;
 
 const CRON_JOBS: usize = 10_000;
 

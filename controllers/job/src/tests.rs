@@ -1,8 +1,8 @@
 //! Tests of the wired controller that read its memory.
 
-use ::testing::Rig;
 use client::Limits;
 use clock::Timestamp;
+use harness::Rig;
 use serde_json::json;
 use test_cluster::TestCluster;
 

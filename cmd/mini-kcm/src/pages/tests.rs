@@ -279,7 +279,7 @@ async fn acceptance_shell_032_the_graph_of_the_garbage_collector_is_drawn_on_the
     let owned =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "ownerReferences": [reference] } });
     let dependent = cluster.create(owned)["metadata"]["uid"].as_str().unwrap().to_owned();
-    let rig = testing::Rig::new(cluster.service(), site.clock.clone(), client::Limits::NONE);
+    let rig = harness::Rig::new(cluster.service(), site.clock.clone(), client::Limits::NONE);
     let mut builder = controller::Builder::new("garbage-collector-controller", rig.deps.clone());
     garbage_collector_controller::start(&mut builder, garbage_collector_controller::Options::default());
     let mut collector = builder.build();

@@ -1,8 +1,9 @@
 //! Jobs that finish, are deleted, or are created by users.
 
+use harness::{Manager, pass};
 use serde_json::{Value, json};
 
-use crate::world::{Manager, SEC, SOON, World, broken, pass};
+use crate::world::{SEC, SOON, World, broken};
 
 const FIRST: &str = "c-29653080";
 
@@ -18,7 +19,7 @@ async fn running(fields: Value) -> (World, Manager) {
     });
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.active("c"), [FIRST]);
-    world.calls();
+    world.new_calls();
     (world, manager)
 }
 
@@ -33,7 +34,7 @@ async fn acceptance_cronjob_029_a_finished_job_is_removed_from_active_with_an_ev
         assert_eq!(world.status("c", "lastSuccessfulTime"), successful);
         let said = format!("1 Normal SawCompletedJob Saw completed job: {FIRST}, condition: {condition}");
         assert!(world.events().contains(&said), "{:?}", world.events());
-        assert_eq!(world.calls(), ["update cronjobs/status c"]);
+        assert_eq!(world.new_calls(), ["update cronjobs/status c"]);
     }
 }
 
@@ -44,7 +45,7 @@ async fn acceptance_cronjob_030_a_job_that_is_about_to_end_is_active() {
         world.end(FIRST, condition);
         pass(SEC).await;
         assert_eq!(world.active("c"), [FIRST]);
-        assert!(world.calls().is_empty());
+        assert!(world.new_calls().is_empty());
     }
 }
 
@@ -55,7 +56,7 @@ async fn acceptance_cronjob_031_a_deleted_job_is_reported_missing() {
     pass(SOON).await;
     assert!(world.active("c").is_empty());
     assert!(world.events().contains(&format!("1 Normal MissingJob Active job went missing: {FIRST}")));
-    assert_eq!(world.calls(), [format!("get jobs {FIRST}"), "update cronjobs/status c".into()]);
+    assert_eq!(world.new_calls(), [format!("get jobs {FIRST}"), "update cronjobs/status c".into()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +70,7 @@ async fn acceptance_cronjob_031_a_job_missing_only_from_the_cache_stays() {
     world.set_status("c", "active", json!([first, second]));
     pass(SEC).await;
     assert_eq!(world.active("c"), [FIRST, "c-77"]);
-    assert_eq!((world.event_count("MissingJob"), world.calls()), (0, vec!["get jobs c-77".to_owned()]));
+    assert_eq!((world.event_count("MissingJob"), world.new_calls()), (0, vec!["get jobs c-77".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +84,7 @@ async fn active_jobs_whose_name_was_reused_are_missing() {
     pass(SEC).await;
     assert_eq!(world.active("c"), [FIRST]);
     assert_eq!(world.event_count("MissingJob"), 2, "{:?}", world.events());
-    assert_eq!(world.calls(), ["get jobs other", "get jobs gone", "update cronjobs/status c"]);
+    assert_eq!(world.new_calls(), ["get jobs other", "get jobs gone", "update cronjobs/status c"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +99,7 @@ async fn acceptance_cronjob_032_a_job_active_only_in_the_live_status_is_expected
     pass(SEC).await;
     assert_eq!(world.event_count("UnexpectedJob"), 0);
     assert_eq!(world.active("c"), [FIRST, "by-another-manager"]);
-    assert!(world.calls().iter().all(|it| it == "get cronjobs c"));
+    assert!(world.new_calls().iter().all(|it| it == "get cronjobs c"));
     // When the Job finishes, it is removed from the active list although the cache never had it there.
     world.end("by-another-manager", "Complete");
     world.end(FIRST, "Complete");
@@ -123,7 +124,7 @@ async fn acceptance_cronjob_033_a_job_made_by_hand_is_reported_once_and_counts_f
     assert_eq!(world.event_count("UnexpectedJob"), 1);
     world.until("2026-05-19T11:00:00Z").await;
     assert_eq!(world.active("c"), ["c-29653140"], "it blocks no run");
-    let reads = world.calls().iter().filter(|it| *it == "get cronjobs c").count();
+    let reads = world.new_calls().iter().filter(|it| *it == "get cronjobs c").count();
     assert_eq!(reads, 1, "the CronJob is read once");
     world.end("by-hand", "Complete");
     pass(SOON).await;
@@ -141,7 +142,7 @@ async fn acceptance_cronjob_034_jobs_of_an_earlier_cron_job_of_the_name_are_not_
     world.end(FIRST, "Complete");
     pass(SOON).await;
     assert_eq!(world.jobs(), [FIRST]);
-    assert!(world.active("c").is_empty() && world.calls().is_empty());
+    assert!(world.active("c").is_empty() && world.new_calls().is_empty());
     assert_eq!(world.event_count("UnexpectedJob"), 0);
     assert_eq!(world.status("c", "lastSuccessfulTime"), "");
 }
@@ -153,14 +154,14 @@ async fn acceptance_cronjob_048_049_jobs_over_the_limit_are_deleted_and_their_su
     pass(SOON).await;
     assert!(world.jobs().is_empty() && world.active("c").is_empty());
     assert_eq!(world.status("c", "lastSuccessfulTime"), "2026-05-19T10:00:00Z");
-    assert_eq!(world.calls(), [format!("delete jobs {FIRST}"), "update cronjobs/status c".into()]);
+    assert_eq!(world.new_calls(), [format!("delete jobs {FIRST}"), "update cronjobs/status c".into()]);
     assert_eq!(world.event_count("SuccessfulDelete"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_050_a_job_that_cannot_be_deleted_prevents_no_other_deletion() {
     let (world, _manager) = running(json!({ "failedJobsHistoryLimit": 0 })).await;
-    world.fail_requests(|line| if line == "delete jobs a" { broken() } else { None });
+    world.fail_requests(|line, _| if line == "delete jobs a" { broken() } else { None });
     for name in ["a", "b"] {
         world.job(name, Some("c"));
         world.end(name, "Failed");

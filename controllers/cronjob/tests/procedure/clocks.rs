@@ -1,9 +1,10 @@
 //! Changes of the wall clock, and clock jumps.
 
 use clock::Timestamp;
+use harness::pass;
 use serde_json::json;
 
-use crate::world::{MINUTE, SEC, SOON, World, pass};
+use crate::world::{MINUTE, SEC, SOON, World};
 
 /// The scheduled times of a CronJob's Jobs in an interval; each Job finishes at once.
 async fn times(schedule: &str, zone: &str, from: &str, to: &str) -> Vec<String> {

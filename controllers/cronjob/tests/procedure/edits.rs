@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use harness::pass;
 use serde_json::json;
 
-use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
+use crate::world::{MINUTE, SEC, SOON, World, broken, lead, queued};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_020_a_sooner_time_runs_in_time() {
@@ -25,7 +26,7 @@ async fn acceptance_cronjob_020_a_later_time_is_waited_for() {
     pass(SOON).await;
     world.edit("c", "schedule", json!("0 12 * * *"));
     world.until("2026-05-19T10:30:00Z").await;
-    assert!(world.jobs().is_empty() && world.calls().is_empty(), "the old time is not in the schedule any more");
+    assert!(world.jobs().is_empty() && world.new_calls().is_empty(), "the old time is not in the schedule any more");
     world.until("2026-05-19T11:59:58Z").await;
     assert!(world.jobs().is_empty());
     world.until("2026-05-19T12:00:00Z").await;
@@ -79,7 +80,7 @@ async fn acceptance_cronjob_021_a_resync_is_synced_at_once() {
         let world = World::at("2026-05-19T09:59:30Z");
         let _manager = world.start_with("UTC", resync).await;
         world.cron_job("c", json!({ "schedule": "0 * * * *" }));
-        world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+        world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
         // After this many failures the next retry is minutes away.
         world.until("2026-05-19T10:11:40Z").await;
         world.cluster.stop_intercepting();
@@ -162,13 +163,13 @@ async fn a_time_before_the_edit_does_not_run_when_the_old_time_comes() {
     assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
     world.edit("c", "schedule", json!("0 14 * * *"));
     world.until("2026-05-20T11:00:00Z").await;
-    let before = manager.woken();
+    let before = queued(&manager);
     pass(MINUTE).await;
-    let of_a_minute = manager.woken() - before;
+    let of_a_minute = queued(&manager) - before;
     world.until("2026-05-20T11:59:30Z").await;
-    let before = manager.woken();
+    let before = queued(&manager);
     pass(MINUTE).await;
-    assert_eq!(manager.woken() - before, of_a_minute, "the old timer does not fire");
+    assert_eq!(queued(&manager) - before, of_a_minute, "the old timer does not fire");
     assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
     world.until("2026-05-20T14:00:00Z").await;
     assert_eq!(world.times(), ["2026-05-19T12:00:00Z", "2026-05-20T14:00:00Z"]);
@@ -235,8 +236,8 @@ async fn an_edit_observed_on_standby_counts_after_the_takeover() {
     world.until("2026-05-19T15:00:00Z").await;
     world.edit("c", "schedule", json!("0 14 * * *"));
     pass(SEC).await;
-    manager.stop().await;
-    let _manager = standby.lead().await;
+    manager.stop_and_wait().await;
+    let _manager = lead(standby).await;
     world.until("2026-05-20T13:59:59Z").await;
     assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
     world.until("2026-05-20T14:00:00Z").await;

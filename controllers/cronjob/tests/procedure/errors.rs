@@ -1,9 +1,10 @@
 //! Jobs that cannot be created, and missed times.
 
+use harness::pass;
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
+use crate::world::{MINUTE, SEC, SOON, World, broken};
 
 const FIRST: &str = "c-29653080";
 
@@ -17,7 +18,7 @@ async fn acceptance_cronjob_036_a_taken_name_prevents_only_that_time() {
     pass(SEC * 30).await;
     assert!(world.active("c").is_empty());
     assert_eq!(world.status("c", "lastScheduleTime"), "");
-    assert_eq!(world.calls(), ["create jobs".to_owned(), format!("get jobs {FIRST}")]);
+    assert_eq!(world.new_calls(), ["create jobs".to_owned(), format!("get jobs {FIRST}")]);
     assert_eq!(
         world.events(),
         [format!(
@@ -38,12 +39,12 @@ async fn acceptance_cronjob_037_a_quota_error_is_reported_and_surplus_jobs_are_d
     drop(manager);
     world.end(FIRST, "Complete");
     world.until("2026-05-19T10:01:00Z").await;
-    world.fail_requests(|line| {
+    world.fail_requests(|line, _| {
         (line == "create jobs").then(|| Interception::status(403, "Forbidden", "exceeded quota: q"))
     });
-    world.calls();
+    world.new_calls();
     let _manager = world.start().await;
-    assert_eq!(world.calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
+    assert_eq!(world.new_calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
     assert!(world.jobs().is_empty());
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
     assert!(world.event_count("FailedCreate") > 1, "it is retried");
@@ -58,7 +59,7 @@ async fn the_next_time_is_tried_in_time_after_many_failures() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.fail_requests(|line| (line == "create jobs").then(|| Interception::status(403, "Forbidden", "no")));
+    world.fail_requests(|line, _| (line == "create jobs").then(|| Interception::status(403, "Forbidden", "no")));
     // By then the back-off is longer than ten minutes.
     world.until("2026-05-19T11:00:30Z").await;
     world.cluster.stop_intercepting();
@@ -74,7 +75,7 @@ async fn acceptance_cronjob_038_in_a_terminating_namespace_nothing_is_reported_o
     world.cluster.delete("namespaces", "", "ns");
     world.until("2026-05-19T10:09:00Z").await;
     assert!(world.jobs().is_empty() && world.events().is_empty(), "{:?}", world.events());
-    assert_eq!(world.calls(), vec!["create jobs"; 10], "one for each time");
+    assert_eq!(world.new_calls(), vec!["create jobs"; 10], "one for each time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +126,7 @@ async fn history_limits_hold_while_no_status_is_stored() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "successfulJobsHistoryLimit": 1 }));
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
     let mut ended = Vec::new();
     for minute in 0..8 {
         world.until(&format!("2026-05-19T10:{minute:02}:30Z")).await;
@@ -160,13 +161,15 @@ async fn a_time_does_not_run_again_if_its_job_was_deleted_before_the_status_writ
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    world.fail_requests(|line| line.starts_with("update cronjobs/status").then(|| Interception::status(500, "", "no")));
+    world.fail_requests(|line, _| {
+        line.starts_with("update cronjobs/status").then(|| Interception::status(500, "", "no"))
+    });
     world.until("2026-05-19T10:00:00Z").await;
     world.remove_job(FIRST);
     pass(SEC * 10).await;
     world.cluster.stop_intercepting();
     world.until("2026-05-19T10:00:50Z").await;
-    let creations = world.calls().iter().filter(|it| *it == "create jobs").count();
+    let creations = world.new_calls().iter().filter(|it| *it == "create jobs").count();
     assert_eq!((creations, world.jobs().len()), (1, 0));
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
 }
@@ -181,7 +184,7 @@ async fn each_of_a_hundred_runs_is_in_the_status_before_the_next_starts() {
     world.until("2026-05-19T10:00:00Z").await;
     pass(SEC * 12).await;
     assert_eq!(world.jobs().len(), 100);
-    let calls = world.calls();
+    let calls = world.new_calls();
     assert_eq!(calls.len(), 200, "a Job and a status each");
     let mut unrecorded = 0_usize;
     for call in &calls {
@@ -199,7 +202,7 @@ async fn a_404_that_does_not_name_the_cron_job_is_no_proof() {
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     let not_served = || Interception::status(404, "NotFound", "the server could not find the requested resource");
-    world.fail_requests(move |line| line.contains(" cronjobs").then(not_served));
+    world.fail_requests(move |line, _| line.contains(" cronjobs").then(not_served));
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST]);
     world.cluster.stop_intercepting();
@@ -214,7 +217,7 @@ async fn a_cron_job_with_an_event_after_it_was_marked_gone_continues() {
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     // The server was restored from an older backup.
-    world.fail_requests(|line| {
+    world.fail_requests(|line, _| {
         let Interception::Answer { status, headers, mut body } = Interception::status(404, "NotFound", "not found")
         else {
             return None;

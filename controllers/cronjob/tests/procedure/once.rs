@@ -1,9 +1,10 @@
 //! A time runs once, even if a response is lost, an event is late, or a name is taken.
 
+use harness::{Manager, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{Manager, SEC, SOON, World, broken, pass};
+use crate::world::{SEC, SOON, World, broken};
 
 const FIRST: &str = "c-29653080";
 const SECOND: &str = "c-29653081";
@@ -18,7 +19,7 @@ async fn waiting(policy: &str) -> (World, Manager) {
 }
 
 fn creations(world: &World) -> usize {
-    world.calls().iter().filter(|it| *it == "create jobs").count()
+    world.new_calls().iter().filter(|it| *it == "create jobs").count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +38,7 @@ async fn acceptance_cronjob_033_a_job_made_by_hand_is_neither_waited_for_nor_rep
 async fn the_only_record_of_a_run_stays_until_the_status_contains_it() {
     let (world, manager) = waiting("Allow").await;
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:00:00Z").await;
     world.end(FIRST, "Complete");
     pass(SEC).await;
@@ -57,7 +58,7 @@ async fn an_unanswered_create_is_resolved_before_another_job_starts() {
         let (world, _manager) = waiting(policy).await;
         world.cluster.freeze_watches("jobs");
         let mut lost = false;
-        world.fail_requests(move |line| match line {
+        world.fail_requests(move |line, _| match line {
             "create jobs" if !std::mem::replace(&mut lost, true) => Some(Interception::LoseAnswer),
             "create jobs" => broken(),
             _ if line.starts_with("get jobs") => broken(),
@@ -78,7 +79,7 @@ async fn a_status_whose_answer_was_lost_is_waited_for() {
     let (world, _manager) = waiting("Allow").await;
     world.cluster.freeze_watches("cronjobs");
     let mut lost = false;
-    world.fail_requests(move |line| {
+    world.fail_requests(move |line, _| {
         let lose = line.starts_with("update cronjobs/status") && !std::mem::replace(&mut lost, true);
         lose.then_some(Interception::LoseAnswer)
     });
@@ -131,7 +132,7 @@ async fn a_surplus_job_changed_meanwhile_stays() {
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
     pass(SEC).await;
     assert_eq!((world.jobs(), world.event_count("FailedDelete")), (vec![FIRST.to_owned()], 0));
-    assert!(world.calls().contains(&format!("delete jobs {FIRST}")));
+    assert!(world.new_calls().contains(&format!("delete jobs {FIRST}")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +158,7 @@ async fn no_time_is_skipped_while_a_call_fails_for_an_hour() {
         let (world, _manager) = waiting("Allow").await;
         // A Job that the cache does not have, so that it is read from the server.
         let unknown = json!([{ "kind": "Job", "namespace": "ns", "name": "unknown", "uid": "unknown" }]);
-        world.fail_requests(move |line| if line.starts_with(failing) { broken() } else { None });
+        world.fail_requests(move |line, _| if line.starts_with(failing) { broken() } else { None });
         world.set_status("c", "active", unknown);
         world.until("2026-05-19T10:59:00Z").await;
         assert_eq!(world.jobs().len(), 60, "{failing}");

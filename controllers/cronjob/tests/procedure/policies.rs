@@ -1,21 +1,22 @@
 //! The next time comes while the previous Job still runs.
 
+use harness::pass;
 use serde_json::json;
 
-use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
+use crate::world::{MINUTE, SEC, SOON, World, broken};
 
 const FIRST: &str = "c-29653080";
 const SECOND: &str = "c-29653081";
 
 /// A CronJob with this policy, half a minute after its first Job started.
-async fn running(policy: &str) -> (World, crate::world::Manager) {
+async fn running(policy: &str) -> (World, harness::Manager) {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
     world.cron_job("c", json!({ "concurrencyPolicy": policy }));
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.active("c"), [FIRST]);
     pass(SEC * 30).await;
-    world.calls();
+    world.new_calls();
     (world, manager)
 }
 
@@ -26,7 +27,7 @@ async fn acceptance_cronjob_024_forbid_waits_and_starts_at_once_when_the_active_
     assert_eq!(world.jobs(), [FIRST]);
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
     assert_eq!(world.event_count("JobAlreadyActive"), 1);
-    assert!(world.calls().is_empty());
+    assert!(world.new_calls().is_empty());
     // A further sync: the same time still waits.
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
     pass(SEC * 10).await;
@@ -35,7 +36,7 @@ async fn acceptance_cronjob_024_forbid_waits_and_starts_at_once_when_the_active_
     pass(SOON).await;
     assert_eq!(world.active("c"), [SECOND]);
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z");
-    assert_eq!(world.calls(), ["create jobs", "update cronjobs/status c"]);
+    assert_eq!(world.new_calls(), ["create jobs", "update cronjobs/status c"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +60,7 @@ async fn acceptance_cronjob_025_replace_deletes_and_creates_in_one_pass() {
     let (world, _manager) = running("Replace").await;
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(
-        world.calls(),
+        world.new_calls(),
         [
             format!("get jobs {FIRST}"),
             format!("delete jobs {FIRST}"),
@@ -90,7 +91,7 @@ async fn a_job_that_finishes_during_replace_is_kept_for_history() {
     let (world, _manager) = running("Replace").await;
     let cluster = world.cluster.clone();
     let mut first = true;
-    world.fail_requests(move |line| {
+    world.fail_requests(move |line, _| {
         if line.starts_with("delete jobs") && std::mem::take(&mut first) {
             cluster.update("jobs", "ns", FIRST, |it| {
                 it["status"]["conditions"] = json!([{ "type": "Complete", "status": "True" }]);
@@ -108,7 +109,7 @@ async fn a_constantly_changing_job_is_replaced_when_it_stops_changing() {
     let (world, _manager) = running("Replace").await;
     let cluster = world.cluster.clone();
     let mut changes = 0;
-    world.fail_requests(move |line| {
+    world.fail_requests(move |line, _| {
         if line.starts_with("delete jobs") {
             changes += 1;
             cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["labels"]["changes"] = changes.to_string().into());
@@ -116,7 +117,7 @@ async fn a_constantly_changing_job_is_replaced_when_it_stops_changing() {
         None
     });
     world.until("2026-05-19T10:01:00Z").await;
-    let deletes = world.calls().iter().filter(|it| it.starts_with("delete jobs")).count();
+    let deletes = world.new_calls().iter().filter(|it| it.starts_with("delete jobs")).count();
     let passes = usize::try_from(world.event_count("FailedDelete")).unwrap();
     assert!(passes > 0 && world.jobs() == [FIRST]);
     assert_eq!(deletes, 4 * passes);
@@ -132,13 +133,13 @@ async fn acceptance_cronjob_026_replace_creates_nothing_while_the_old_job_exists
         ("delete jobs", "FailedDelete", "Deleted job: internal error"),
     ] {
         let (world, _manager) = running("Replace").await;
-        world.fail_requests(move |line| if line.starts_with(call) { broken() } else { None });
+        world.fail_requests(move |line, _| if line.starts_with(call) { broken() } else { None });
         world.until("2026-05-19T10:01:00Z").await;
         pass(SEC).await;
         assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]), "{call}");
         assert!(world.event_count(reason) > 1, "{call}: it is retried");
         assert!(world.events().iter().any(|it| it.ends_with(&format!("Warning {reason} {message}"))));
-        assert!(world.calls().len() < 20, "{call}: with back-off");
+        assert!(world.new_calls().len() < 20, "{call}: with back-off");
         world.cluster.stop_intercepting();
         pass(MINUTE).await;
         assert_eq!(world.active("c").len(), 1);

@@ -1,8 +1,9 @@
 //! A time comes, and a Job is created.
 
+use harness::pass;
 use serde_json::json;
 
-use crate::world::{MINUTE, SEC, SOON, World, pass};
+use crate::world::{MINUTE, SEC, SOON, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
@@ -10,10 +11,10 @@ async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     pass(SOON).await;
-    assert!(world.jobs().is_empty() && world.calls().is_empty(), "nothing is due");
+    assert!(world.jobs().is_empty() && world.new_calls().is_empty(), "nothing is due");
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.jobs(), ["c-29653080"]);
-    assert_eq!(world.calls(), ["create jobs", "update cronjobs/status c"]);
+    assert_eq!(world.new_calls(), ["create jobs", "update cronjobs/status c"]);
     let job = world.get("jobs", "c-29653080");
     let owner = &job["metadata"]["ownerReferences"][0];
     let uid = world.get("cronjobs", "c")["metadata"]["uid"].clone();
@@ -87,9 +88,9 @@ async fn acceptance_cronjob_019_a_schedule_without_times_is_reported_once_and_co
     world.edit("c", "schedule", json!("0 0 30 2 *"));
     pass(MINUTE * 20).await;
     assert_eq!(world.event_count("InvalidSchedule"), 2);
-    assert!(world.calls().is_empty() && world.jobs().is_empty());
+    assert!(world.new_calls().is_empty() && world.jobs().is_empty());
     // Two syncs of the CronJob, and the clock checks.
-    let adds = manager.metrics("workqueue_adds_total{name=\"cronjob\"}");
+    let adds = manager.metric_lines("workqueue_adds_total{name=\"cronjob\"}");
     let adds: u64 = adds[0].rsplit(' ').next().unwrap().parse().unwrap();
     assert!(adds < 2 * 120 + 10, "{adds}");
 }
@@ -102,7 +103,7 @@ async fn acceptance_cronjob_043_a_minute_has_one_job_for_any_period() {
     pass(MINUTE * 10).await;
     let jobs = world.jobs();
     assert!((10..=11).contains(&jobs.len()), "{jobs:?}");
-    let creations = world.calls().iter().filter(|it| it.starts_with("create jobs")).count();
+    let creations = world.new_calls().iter().filter(|it| it.starts_with("create jobs")).count();
     assert_eq!(creations, jobs.len(), "no creation is repeated");
 }
 
@@ -127,17 +128,17 @@ async fn acceptance_cronjob_045_047_nothing_changed_costs_no_call() {
     let manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
     world.until("2026-05-19T10:00:00Z").await;
-    world.calls();
+    world.new_calls();
     // A change of labels does not concern the controller, and neither do the pod counters of a Job.
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
     world.cluster.update("jobs", "ns", "c-29653080", |it| it["status"]["active"] = json!(1));
     pass(SEC).await;
-    assert!(world.calls().is_empty());
+    assert!(world.new_calls().is_empty());
     // A new manager syncs each CronJob once.
     drop(manager);
     let _manager = world.start().await;
     pass(MINUTE).await;
-    assert!(world.calls().is_empty());
+    assert!(world.new_calls().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +149,7 @@ async fn acceptance_cronjob_051_how_late_a_job_was_made_is_measured() {
     let manager = world.start().await;
     let skew = "cronjob_controller_job_creation_skew_duration_seconds";
     for (line, want) in [("_bucket{le=\"2\"}", "0"), ("_bucket{le=\"4\"}", "1"), ("_sum", "3"), ("_count", "1")] {
-        assert_eq!(manager.metrics(&format!("{skew}{line}")), [format!("{skew}{line} {want}")]);
+        assert_eq!(manager.metric_lines(&format!("{skew}{line}")), [format!("{skew}{line} {want}")]);
     }
 }
 
@@ -164,10 +165,10 @@ async fn acceptance_cronjob_051_a_job_that_another_manager_made_is_not_measured(
         it["metadata"]["annotations"] =
             json!({ "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-05-19T10:00:00Z" });
     });
-    world.calls();
+    world.new_calls();
     world.until("2026-05-19T10:00:00Z").await;
-    assert_eq!(world.calls(), ["create jobs", "get jobs c-29653080", "update cronjobs/status c"]);
+    assert_eq!(world.new_calls(), ["create jobs", "get jobs c-29653080", "update cronjobs/status c"]);
     assert_eq!(world.active("c"), ["c-29653080"]);
-    let count = manager.metrics("cronjob_controller_job_creation_skew_duration_seconds_count");
+    let count = manager.metric_lines("cronjob_controller_job_creation_skew_duration_seconds_count");
     assert!(count.iter().all(|it| it.ends_with(" 0")), "{count:?}");
 }

@@ -1,9 +1,10 @@
 //! The manager stops while many writes are pending.
 
+use harness::{Manager, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{Manager, SEC, World, broken, pass};
+use crate::world::{SEC, World, broken};
 
 const FIRST: &str = "c-29653080";
 const TEN: &str = "2026-05-19T10:00:00Z";
@@ -33,7 +34,7 @@ async fn waiting() -> (World, Manager) {
 #[tokio::test(start_paused = true)]
 async fn a_stop_under_load_leaves_no_run_out_of_the_status() {
     let (world, manager) = busy().await;
-    manager.stop().await;
+    manager.stop_and_wait().await;
     let made = world.jobs().len();
     assert!((20..100).contains(&made), "{made} Jobs are created");
     assert!(world.unrecorded().is_empty(), "of {made}, not in the status: {:?}", world.unrecorded());
@@ -55,11 +56,11 @@ async fn a_kill_under_load_leaves_at_most_one_run_per_worker_out_of_the_status()
 #[tokio::test(start_paused = true)]
 async fn a_status_that_failed_is_written_when_the_manager_stops() {
     let (world, manager) = waiting().await;
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!((world.jobs(), world.unrecorded().len()), (vec![FIRST.to_owned()], 1));
     world.cluster.stop_intercepting();
-    manager.stop().await;
+    manager.stop_and_wait().await;
     assert!(world.unrecorded().is_empty());
 }
 
@@ -68,7 +69,7 @@ async fn an_unanswered_create_is_resolved_when_the_manager_stops() {
     let (world, manager) = waiting().await;
     world.cluster.freeze_watches("jobs");
     let mut lost = false;
-    world.fail_requests(move |line| match line {
+    world.fail_requests(move |line, _| match line {
         "create jobs" if !std::mem::replace(&mut lost, true) => Some(Interception::LoseAnswer),
         "create jobs" => broken(),
         _ if line.starts_with("get jobs") => broken(),
@@ -77,7 +78,7 @@ async fn an_unanswered_create_is_resolved_when_the_manager_stops() {
     world.until("2026-05-19T10:00:30Z").await;
     assert_eq!((world.jobs(), world.unrecorded().len()), (vec![FIRST.to_owned()], 1));
     world.cluster.stop_intercepting();
-    manager.stop().await;
+    manager.stop_and_wait().await;
     assert!(world.unrecorded().is_empty());
     assert_eq!(world.active("c"), [FIRST]);
 }
@@ -85,26 +86,26 @@ async fn an_unanswered_create_is_resolved_when_the_manager_stops() {
 #[tokio::test(start_paused = true)]
 async fn a_write_to_a_busy_server_is_retried_when_the_manager_stops() {
     let (world, manager) = waiting().await;
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:02:00Z").await;
     let mut refused = 0;
-    world.fail_requests(move |line| {
+    world.fail_requests(move |line, _| {
         refused += u32::from(line.starts_with("update cronjobs/status"));
         let busy =
             || Interception::Answer { status: 429, headers: vec![("Retry-After", "1".into())], body: json!("busy") };
         (line.starts_with("update cronjobs/status") && refused < 4).then(busy)
     });
-    manager.stop().await;
+    manager.stop_and_wait().await;
     assert!(world.unrecorded().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stores_no_status_does_not_keep_the_manager_from_stopping() {
     let (world, manager) = waiting().await;
-    world.fail_requests(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.fail_requests(|line, _| if line.starts_with("update cronjobs/status") { broken() } else { None });
     world.until("2026-05-19T10:02:00Z").await;
     let asked = world.clock.now();
-    manager.stop().await;
+    manager.stop_and_wait().await;
     assert!(world.clock.now().saturating_duration_since(asked) < SEC * 8);
 }
 
@@ -116,12 +117,12 @@ async fn last_statuses_are_written_to_a_slow_server_concurrently() {
         world.cron_job(&format!("c{number}"), json!({ "schedule": "0 10 * * *" }));
     }
     let is_status = |line: &str| line.starts_with("update cronjobs/status");
-    world.fail_requests(move |line| if is_status(line) { broken() } else { None });
+    world.fail_requests(move |line, _| if is_status(line) { broken() } else { None });
     world.until("2026-05-19T10:02:00Z").await;
     assert_eq!(world.unrecorded().len(), 32);
-    world.fail_requests(move |line| is_status(line).then_some(Interception::Delay(SEC)));
+    world.fail_requests(move |line, _| is_status(line).then_some(Interception::Delay(SEC)));
     let asked = world.clock.now();
-    manager.stop().await;
+    manager.stop_and_wait().await;
     assert!(world.unrecorded().is_empty());
     assert!(world.clock.now().saturating_duration_since(asked) < SEC * 4);
 }

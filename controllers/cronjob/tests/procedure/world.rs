@@ -1,17 +1,13 @@
-//! A cluster, and managers that run the controller against it.
+//! CronJobs in the shared test world.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use client::Limits;
-use clock::{Clock, Timestamp};
-use controller::{Builder, Controller};
+use clock::Timestamp;
 use cronjob_controller::{Options, ProcessZone};
-use metrics::Metrics;
+use harness::{Manager, Standby, pass};
 use serde_json::{Value, json};
-use tasks::{Scope, Task};
-use test_cluster::{Call, Interception, TestCluster};
-use testing::Rig;
-use tokio_util::sync::CancellationToken;
+use test_cluster::Interception;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -22,67 +18,27 @@ pub(crate) const SOON: Duration = Duration::from_millis(500);
 const NS: &str = "ns";
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-pub(crate) struct World {
-    pub(crate) clock: Clock,
-    pub(crate) cluster: TestCluster,
-}
+pub(crate) struct World(harness::World);
 
-/// One process. Dropping it simulates a crash.
-pub(crate) struct Manager {
-    _scope: Scope,
-    metrics: Metrics,
-    stop: CancellationToken,
-    controller: Task,
-}
+impl Deref for World {
+    type Target = harness::World;
 
-/// One process that is not the leader yet.
-pub(crate) struct Standby {
-    scope: Scope,
-    metrics: Metrics,
-    stop: CancellationToken,
-    controller: Controller,
-}
-
-impl Standby {
-    /// Begins the term, and waits until the workers run.
-    pub(crate) async fn lead(self) -> Manager {
-        let Self { scope, metrics, stop, controller } = self;
-        let stopped = stop.clone();
-        let run = async move { controller.run(stopped, std::future::ready(())).await };
-        let controller = scope.spawner().spawn("controller", run);
-        pass(SOON).await;
-        Manager { _scope: scope, metrics, stop, controller }
+    fn deref(&self) -> &harness::World {
+        &self.0
     }
 }
 
-impl Manager {
-    /// Stops like before the release of the Lease.
-    pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.controller.ended().await;
-    }
-
-    /// How many keys have been added to its work queue.
-    pub(crate) fn woken(&self) -> u64 {
-        let lines = self.metrics("workqueue_adds_total{name=\"cronjob\"");
-        lines[0].rsplit(' ').next().unwrap().parse().unwrap()
-    }
-
-    /// The lines of `/metrics` that begin with this prefix.
-    pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
-        let text = self.metrics.encode();
-        text.lines().filter(|it| it.starts_with(prefix)).map(str::to_owned).collect()
-    }
+/// How many keys have been added to the work queue of the manager.
+pub(crate) fn queued(manager: &Manager) -> u64 {
+    manager.metric("workqueue_adds_total{name=\"cronjob\"}")
 }
 
 impl World {
     /// A new cluster at this time.
     pub(crate) fn at(time: &str) -> Self {
-        testing::listen();
-        let clock = Clock::virtual_from(time.parse().unwrap());
-        let cluster = TestCluster::new(clock.clone());
-        cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS } }));
-        Self { cluster, clock }
+        let world = harness::World::at(cronjob_controller::NAME, time.parse().unwrap());
+        world.create_namespace(NS);
+        Self(world)
     }
 
     /// Starts a manager in UTC and waits until its workers run.
@@ -97,24 +53,20 @@ impl World {
 
     /// The same with this resync period.
     pub(crate) async fn start_with(&self, zone: &'static str, resync: Duration) -> Manager {
-        self.declare(zone, resync).lead().await
+        lead(self.declare(zone, resync)).await
     }
 
     /// A standby in UTC, while another manager leads.
     pub(crate) fn stand_by(&self) -> Standby {
         let mut standby = self.declare("UTC", Duration::ZERO);
-        standby.controller.begin();
+        standby.begin();
         standby
     }
 
     fn declare(&self, zone: &'static str, resync: Duration) -> Standby {
+        let options = Options { zone: ProcessZone::Named(zone), ..Options::default() };
         let limits = Limits { qps: 20.0, burst: 30 };
-        let Rig { mut deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
-        deps.resync = resync;
-        let metrics = deps.metrics.clone();
-        let mut builder = Builder::new(cronjob_controller::NAME, deps);
-        cronjob_controller::start(&mut builder, Options { zone: ProcessZone::Named(zone), ..Options::default() });
-        Standby { scope, metrics, stop, controller: builder.build() }
+        self.process(limits, resync, |builder| cronjob_controller::start(builder, options))
     }
 
     /// Creates a CronJob with these fields of its spec.
@@ -212,12 +164,11 @@ impl World {
         of.map(|it| it["count"].as_i64().unwrap_or(1)).sum()
     }
 
-    /// The controller's calls since the last use of this function, without informers and events.
-    pub(crate) fn calls(&self) -> Vec<String> {
-        let ours = |it: &&Call| it.user_agent.contains(cronjob_controller::NAME) && it.resource != "events";
-        let calls = self.cluster.requests().iter().filter(ours).map(line).collect();
+    /// The controller's calls since the last use of this function.
+    pub(crate) fn new_calls(&self) -> Vec<String> {
+        let lines = self.lines();
         self.cluster.clear_requests();
-        calls
+        lines
     }
 
     /// The CronJobs that have a Job and no `lastScheduleTime`.
@@ -225,15 +176,6 @@ impl World {
         let owner = |it: &Value| text(&it["metadata"]["ownerReferences"][0]["name"]);
         let owners = self.cluster.list("jobs", NS).iter().map(owner).collect::<Vec<_>>();
         owners.into_iter().filter(|it| self.status(it, "lastScheduleTime").is_empty()).collect()
-    }
-
-    /// Makes the interceptor answer some calls of the controller, selected by their line.
-    pub(crate) fn fail_requests(&self, mut respond: impl FnMut(&str) -> Option<Interception> + Send + 'static) {
-        self.cluster.intercept(move |call| {
-            let ours = call.user_agent.contains(cronjob_controller::NAME);
-            let interception = if ours { respond(&line(call)) } else { None };
-            interception.unwrap_or(Interception::Pass)
-        });
     }
 
     /// Advances to this time and [`SOON`] beyond it, so that the effects of that time have happened.
@@ -254,17 +196,13 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// `create jobs`, `update cronjobs/status c`.
-fn line(call: &Call) -> String {
-    let Call { verb, resource, subresource, name, .. } = call;
-    let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
-    format!("{verb} {resource}{subresource} {name}").trim_end().to_owned()
-}
-
 pub(crate) fn broken() -> Option<Interception> {
     Some(Interception::status(500, "InternalError", "internal error"))
 }
 
-pub(crate) async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
+/// Begins the term, and waits until the workers run.
+pub(crate) async fn lead(standby: Standby) -> Manager {
+    let manager = standby.lead();
+    pass(SOON).await;
+    manager
 }

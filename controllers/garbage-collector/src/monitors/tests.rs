@@ -6,9 +6,9 @@ use api::{Namespace, Pod, Uid};
 use client::Limits;
 use clock::Timestamp;
 use controller::{Controller, Factor};
+use harness::Rig;
 use serde_json::{Value, json};
 use test_cluster::{Call, DiscoveryFault, Interception, TestCluster};
-use testing::Rig;
 
 use super::*;
 use crate::{
@@ -27,13 +27,13 @@ pub(crate) struct Standby {
     rig: Rig,
     /// Started by the test.
     controller: Controller,
-    log: testing::Log,
+    log: harness::Log,
 }
 
 pub(crate) fn standby() -> Standby {
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
     let cluster = TestCluster::new(clock.clone());
-    let log = testing::listen();
+    let log = harness::listen();
     let rig = Rig::new(cluster.service(), clock, Limits::NONE);
     let mut builder = Builder::new(crate::NAME, rig.deps.clone());
     let api = builder.api(Factor::ONE);

@@ -2,9 +2,10 @@
 
 use client::Propagation::{Background, Foreground, Orphan};
 use futures::future::join_all;
+use harness::{failure, pass};
 use serde_json::json;
 
-use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
+use crate::world::{SEC, World, blocking, graph, missing_owner, own_metric, owner};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_call_each() {
@@ -20,7 +21,7 @@ async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_ca
     pass(2 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
     assert_eq!(
-        (world.request_count("delete pods"), world.lines().len()),
+        (world.call_count("delete pods"), world.lines().len()),
         (20, 20),
         "a watch showed the deletion of the owner"
     );
@@ -32,7 +33,7 @@ async fn acceptance_gc_001_dependents_of_a_deleted_owner_are_deleted_with_one_ca
             "{body}"
         );
     }
-    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
+    assert_eq!(own_metric(&manager, "deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
     let told = world.logged("Deleted an object");
     assert_eq!(told.len(), 20);
     let uid = rc["metadata"]["uid"].as_str().unwrap();
@@ -54,7 +55,7 @@ async fn acceptance_gc_002_an_object_stays_while_one_owner_exists() {
     assert_eq!(world.owners("pods", "pod"), ["b"]);
     assert!(!world.is_deleting("pods", "pod"));
     assert_eq!(world.lines(), ["get replicationcontrollers b", "patch pods pod"]);
-    assert_eq!(manager.own_metric("references_removed_total{reason=\"owner_lives\"}"), 1);
+    assert_eq!(own_metric(&manager, "references_removed_total{reason=\"owner_lives\"}"), 1);
     world.delete("ReplicationController", "b", Some(Background)).await;
     pass(2 * SEC).await;
     assert!(!world.has("pods", "pod"));
@@ -80,9 +81,9 @@ async fn acceptance_gc_004_a_dependent_of_a_nonexistent_owner_is_deleted() {
     world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     pass(2 * SEC).await;
     assert!(!world.has("pods", "pod"));
-    assert_eq!(world.request_count("delete pods pod"), 1);
+    assert_eq!(world.call_count("delete pods pod"), 1);
     assert_eq!(
-        world.request_count("get replicationcontrollers never"),
+        world.call_count("get replicationcontrollers never"),
         1,
         "one proof is used for the owner and the dependent"
     );
@@ -102,9 +103,9 @@ async fn acceptance_gc_005_each_propagation_policy_treats_dependents_as_specifie
         uids.push(rc["metadata"]["uid"].as_str().unwrap().to_owned());
     }
     let manager = world.start().await;
-    let page = manager.graph();
+    let page = graph(&manager);
     assert!(uids.iter().all(|it| page.contains(it)), "{page}");
-    let observed = || manager.own_metric("graph_nodes{state=\"observed\"}");
+    let observed = || own_metric(&manager, "graph_nodes{state=\"observed\"}");
     let before = observed();
     let names: Vec<String> = (0..30).map(|number| format!("rc-{number}")).collect();
     let deletions = names.iter().zip(policies.iter().cycle());
@@ -117,12 +118,12 @@ async fn acceptance_gc_005_each_propagation_policy_treats_dependents_as_specifie
     assert_eq!(world.names("pods"), want);
     assert!(want.iter().all(|it| world.owners("pods", it).is_empty() && !world.is_deleting("pods", it)));
     for reason in ["owners_gone", "owner_waits"] {
-        let gone = manager.own_metric(&format!("deletes_total{{policy=\"Background\",reason=\"{reason}\"}}"));
+        let gone = own_metric(&manager, &format!("deletes_total{{policy=\"Background\",reason=\"{reason}\"}}"));
         assert_eq!(gone, 30, "{reason}");
     }
-    let page = manager.graph();
+    let page = graph(&manager);
     assert!(!uids.iter().any(|it| page.contains(it)), "{page}");
-    assert_eq!((before - observed(), manager.own_metric("graph_nodes{state=\"virtual\"}")), (30 + 60, 0));
+    assert_eq!((before - observed(), own_metric(&manager, "graph_nodes{state=\"virtual\"}")), (30 + 60, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,12 +173,12 @@ async fn acceptance_gc_008_one_proof_serves_all_dependents_of_an_owner() {
     let manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!((world.request_count("get"), world.request_count("delete pods")), (1, 100));
-    assert_eq!(manager.own_metric("owner_reads_total{result=\"gone\"}"), 1);
+    assert_eq!((world.call_count("get"), world.call_count("delete pods")), (1, 100));
+    assert_eq!(own_metric(&manager, "owner_reads_total{result=\"gone\"}"), 1);
     world.create("Pod", "late", &[never]);
     pass(5 * SEC).await;
     assert!(!world.has("pods", "late"));
-    assert_eq!(world.request_count("get"), 1, "later dependents need no read");
+    assert_eq!(world.call_count("get"), 1, "later dependents need no read");
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +222,7 @@ async fn acceptance_gc_035_a_recreated_owner_gets_no_old_dependents_and_keeps_it
         assert_eq!(world.owners("configmaps", "both"), ["own"], "shown: {is_shown}");
         let left = world.get("Secret", "own").unwrap();
         assert_eq!(left["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"], "shown: {is_shown}");
-        assert!(world.request_count("patch secrets") + world.request_count("delete secrets") == 0, "shown: {is_shown}");
+        assert!(world.call_count("patch secrets") + world.call_count("delete secrets") == 0, "shown: {is_shown}");
     }
 }
 
@@ -237,20 +238,20 @@ async fn acceptance_gc_042_dependents_of_an_unreadable_owner_stay() {
         let world = World::new();
         world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
         let answer = interception.clone();
-        world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        world.respond(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         let manager = world.start().await;
         pass(60 * SEC).await;
-        assert!(world.has("pods", "pod") && world.request_count("delete") == 0, "{interception:?}");
-        assert!(world.request_count("get replicationcontrollers never") > 5, "{interception:?}: {:?}", world.lines());
+        assert!(world.has("pods", "pod") && world.call_count("delete") == 0, "{interception:?}");
+        assert!(world.call_count("get replicationcontrollers never") > 5, "{interception:?}: {:?}", world.lines());
         assert_eq!(
-            manager.own_metric("unresolvable_objects{why=\"failed\"}"),
+            own_metric(&manager, "unresolvable_objects{why=\"failed\"}"),
             1,
             "{interception:?}: the owner is looked up"
         );
         world.cluster.stop_intercepting();
         pass(300 * SEC).await;
         assert!(!world.has("pods", "pod"), "{interception:?}");
-        assert_eq!(manager.own_metric("unresolvable_objects{why=\"failed\"}"), 0, "{interception:?}");
+        assert_eq!(own_metric(&manager, "unresolvable_objects{why=\"failed\"}"), 0, "{interception:?}");
     }
 }
 
@@ -273,7 +274,7 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         world.create("ConfigMap", "of-unseen", &[owner(&unseen)]);
         let _manager = world.start().await;
         let answer = interception.clone();
-        world.fail_requests(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        world.respond(move |line, _| line.starts_with("get ").then(|| answer.clone()));
         // One disappears in a way that proves nothing: a list does not contain it.
         world.cluster.freeze_watches("secrets");
         world.cluster.remove("secrets", "n", "unseen");
@@ -283,16 +284,12 @@ async fn acceptance_gc_042_dependents_of_an_observed_unreadable_owner_stay() {
         world.delete("ReplicationController", "waits", Some(Foreground)).await;
         pass(300 * SEC).await;
         let lines = world.lines();
-        assert_eq!(
-            (world.request_count("delete"), world.request_count("patch")),
-            (0, 0),
-            "{interception:?}: {lines:?}"
-        );
+        assert_eq!((world.call_count("delete"), world.call_count("patch")), (0, 0), "{interception:?}: {lines:?}");
         assert_eq!(world.owners("pods", "of-two"), ["gone", "live"], "{interception:?}");
         assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{interception:?}");
         assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{interception:?}");
         for owner in ["replicationcontrollers live", "replicationcontrollers waits", "secrets unseen"] {
-            assert!(world.request_count(&format!("get {owner}")) >= 3, "{interception:?}: {owner}: {lines:?}");
+            assert!(world.call_count(&format!("get {owner}")) >= 3, "{interception:?}: {owner}: {lines:?}");
         }
         world.cluster.stop_intercepting();
         pass(600 * SEC).await;
@@ -307,14 +304,14 @@ async fn a_404_without_an_object_name_deletes_no_dependents() {
     let world = World::new();
     world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     // As if the version of the type was removed, or the request went to a server that does not serve it.
-    world.fail_requests(|line, _| {
+    world.respond(|line, _| {
         line.starts_with("get ").then(|| test_cluster::Interception::text(404, "404 page not found"))
     });
     let manager = world.start().await;
     pass(60 * SEC).await;
     assert!(world.has("pods", "pod"));
-    assert_eq!(world.request_count("delete"), 0);
-    assert_eq!(manager.own_metric("unresolvable_objects{why=\"not_served\"}"), 1);
+    assert_eq!(world.call_count("delete"), 0);
+    assert_eq!(own_metric(&manager, "unresolvable_objects{why=\"not_served\"}"), 1);
     assert_eq!(world.logged("An owner cannot be looked up: its dependents are not deleted").len(), 1, "logged once");
     world.cluster.stop_intercepting();
     pass(300 * SEC).await;
@@ -330,7 +327,7 @@ async fn an_owner_missing_from_a_list_is_read_before_any_delete() {
     }
     let _manager = world.start().await;
     // All workers need the owner at the same time, and the response is slow.
-    world.fail_requests(|line, _| line.starts_with("get ").then_some(test_cluster::Interception::DelayAnswer(SEC)));
+    world.respond(|line, _| line.starts_with("get ").then_some(test_cluster::Interception::DelayAnswer(SEC)));
     // The watch misses the deletion: its resourceVersion is too old, so a complete set follows.
     world.cluster.freeze_watches("replicationcontrollers");
     world.cluster.remove("replicationcontrollers", "n", "rc");
@@ -338,7 +335,7 @@ async fn an_owner_missing_from_a_list_is_read_before_any_delete() {
     world.cluster.break_watches("replicationcontrollers");
     pass(60 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0]);
-    assert_eq!((world.request_count("get replicationcontrollers rc"), world.request_count("delete pods")), (1, 50));
+    assert_eq!((world.call_count("get replicationcontrollers rc"), world.call_count("delete pods")), (1, 50));
     assert_eq!(world.lines().len(), 51);
 }
 
@@ -386,7 +383,7 @@ async fn an_owner_with_all_claims_proved_absent_is_not_read_again() {
     }
     pass(60 * SEC).await;
     assert!(world.is_deleting("configmaps", "child") && world.cluster.get("configmaps", "m", "child").is_some());
-    assert_eq!(world.request_count("get replicationcontrollers"), 2, "once in each namespace: {:?}", world.lines());
+    assert_eq!(world.call_count("get replicationcontrollers"), 2, "once in each namespace: {:?}", world.lines());
     let taken = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
     let before = taken();
     assert!(before > 0);

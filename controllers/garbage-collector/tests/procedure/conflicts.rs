@@ -1,17 +1,18 @@
 //! Changes between the interception and the DELETE.
 
 use client::Propagation::{Background, Foreground};
+use harness::{failure, pass};
 use serde_json::{Value, json};
 use test_cluster::TestCluster;
 
-use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
+use crate::world::{SEC, World, blocking, missing_owner, own_metric, owner};
 
 /// An owner that is gone, and a pod of it. Runs `change` just before the first DELETE of the pod arrives.
 async fn changed(world: &World, change: impl FnOnce(&TestCluster) + Send + 'static) {
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
     let mut change = Some(change);
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "delete pods pod"
             && let Some(change) = change.take()
         {
@@ -36,8 +37,8 @@ async fn acceptance_gc_036_an_owner_added_meanwhile_counts() {
     pass(30 * SEC).await;
     assert_eq!(world.owners("pods", "pod"), ["added"]);
     assert_eq!(world.calls()[0].status, 409);
-    assert_eq!(world.request_count("delete"), 1, "{:?}", world.lines());
-    assert_eq!(world.request_count("patch pods pod"), 1);
+    assert_eq!(world.call_count("delete"), 1, "{:?}", world.lines());
+    assert_eq!(world.call_count("patch pods pod"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +74,7 @@ async fn acceptance_gc_037_irrelevant_changes_do_not_prevent_the_delete() {
     assert_eq!(bodies[0]["preconditions"]["uid"], bodies[1]["preconditions"]["uid"]);
     assert_ne!(bodies[0]["preconditions"]["resourceVersion"], bodies[1]["preconditions"]["resourceVersion"]);
     assert!(bodies[1]["preconditions"]["resourceVersion"].is_string(), "the second one has a resourceVersion too");
-    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+    assert_eq!(own_metric(&manager, "deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +94,7 @@ async fn acceptance_gc_038_a_delete_of_a_gone_object_is_not_retried() {
         });
         let pod = world.create_with("Pod", metadata);
         world.create("ConfigMap", "below", &[owner(&pod)]);
-        world.fail_requests(|line, cluster| {
+        world.respond(|line, cluster| {
             if line == "delete pods pod" {
                 cluster.remove("pods", "n", "pod");
             }
@@ -146,7 +147,7 @@ async fn a_constantly_written_object_backs_off_and_is_deleted_in_the_end() {
     let world = World::new();
     world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
     let mut left = 10;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "delete pods pod" && left > 0 {
             left -= 1;
             cluster.update("pods", "n", "pod", |it| it["metadata"]["labels"] = json!({ "left": left.to_string() }));
@@ -157,8 +158,8 @@ async fn a_constantly_written_object_backs_off_and_is_deleted_in_the_end() {
     pass(10 * SEC).await;
     assert!(!world.has("pods", "pod"));
     // One more pass may begin before the watch shows the change that the last one met.
-    assert!((11..=12).contains(&world.request_count("delete pods pod")));
-    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+    assert!((11..=12).contains(&world.call_count("delete pods pod")));
+    assert_eq!(own_metric(&manager, "deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
     assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is not a failure");
 }
 
@@ -166,12 +167,12 @@ async fn a_constantly_written_object_backs_off_and_is_deleted_in_the_end() {
 async fn a_failing_delete_backs_off() {
     let world = World::new();
     world.create("Pod", "pod", &[missing_owner("v1", "ReplicationController", "never")]);
-    world.fail_requests(|line, _| if line.starts_with("delete") { failure(500, "InternalError") } else { None });
+    world.respond(|line, _| if line.starts_with("delete") { failure(500, "InternalError") } else { None });
     let _manager = world.start().await;
     pass(60 * SEC).await;
     let pauses = world.pauses("delete pods pod");
     assert!(pauses.len() >= 8 && pauses.windows(2).all(|it| it[1] > it[0]), "{pauses:?}");
-    assert_eq!(world.request_count("get"), 1, "the proof is kept");
+    assert_eq!(world.call_count("get"), 1, "the proof is kept");
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(!world.has("pods", "pod"));
@@ -184,7 +185,7 @@ async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Valu
     let [goes, stays] = ["goes", "stays"].map(|it| owner(&world.create("ReplicationController", it, &[])));
     world.create(kind, "it", &[goes, stays]);
     let mut change = Some(change);
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == format!("patch {plural} it")
             && let Some(change) = change.take()
         {
@@ -229,7 +230,7 @@ async fn an_owner_added_while_a_cycle_is_broken_counts() {
     let added = owner(&world.create("ReplicationController", "added", &[]));
     // `b` must stop blocking `a`, whose deletion waits for it. Just then it gets another owner.
     let mut added = Some(added);
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "patch pods b"
             && let Some(added) = added.take()
         {

@@ -6,10 +6,11 @@ use std::sync::{
 };
 
 use client::Propagation::{Background, Foreground, Orphan};
+use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, blocking, owner, pass};
+use crate::world::{MS, SEC, World, blocking, owner};
 
 /// Builds the same objects each time and deletes them in three ways.
 async fn forest(world: &World) {
@@ -43,7 +44,7 @@ async fn a_crash_after_any_write_leads_to_the_same_result() {
             forest(&world).await;
             let (count, reached) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
             let (counted, crash, end) = (count.clone(), reached.clone(), fate.clone());
-            world.fail_requests(move |line, _| {
+            world.respond(move |line, _| {
                 if line.starts_with("get") {
                     return None;
                 }

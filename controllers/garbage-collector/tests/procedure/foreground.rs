@@ -1,9 +1,10 @@
 //! Owners that are deleted after their dependents.
 
 use client::Propagation::{Foreground, Orphan};
+use harness::pass;
 use serde_json::json;
 
-use crate::world::{SEC, World, blocking, owner, pass};
+use crate::world::{SEC, World, blocking, own_metric, owner};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_016_an_owner_is_deleted_after_its_blocking_dependents() {
@@ -22,10 +23,10 @@ async fn acceptance_gc_016_an_owner_is_deleted_after_its_blocking_dependents() {
     world.release("pods", "slow");
     pass(2 * SEC).await;
     assert_eq!((world.names("pods"), world.names("replicationcontrollers")), (vec![], vec![]));
-    assert_eq!(world.request_count("delete pods"), 21);
-    assert_eq!(world.request_count("patch replicationcontrollers rc"), 1);
-    assert!(world.request_count("get") <= 2, "the owner is read at most once a second: {:?}", world.lines());
-    assert_eq!(manager.own_metric("deletes_total{policy=\"Background\",reason=\"owner_waits\"}"), 21);
+    assert_eq!(world.call_count("delete pods"), 21);
+    assert_eq!(world.call_count("patch replicationcontrollers rc"), 1);
+    assert!(world.call_count("get") <= 2, "the owner is read at most once a second: {:?}", world.lines());
+    assert_eq!(own_metric(&manager, "deletes_total{policy=\"Background\",reason=\"owner_waits\"}"), 21);
     let finalizer = world.calls().into_iter().find(|it| it.verb == "patch").unwrap().json();
     assert_eq!(finalizer["metadata"]["finalizers"], json!(null));
     assert_eq!(finalizer["metadata"]["uid"], rc["metadata"]["uid"]);
@@ -123,7 +124,7 @@ async fn acceptance_gc_022_a_finalizer_is_removed_for_each_of_two_deletions() {
         pass(2 * SEC).await;
         assert_eq!(world.finalizers("configmaps", "a"), ["example.com/hold"]);
     }
-    assert_eq!(world.request_count("patch configmaps a"), 2);
+    assert_eq!(world.call_count("patch configmaps a"), 2);
     world.release("configmaps", "a");
     assert!(!world.has("configmaps", "a"));
 }
@@ -205,7 +206,7 @@ async fn a_finalizer_is_removed_only_from_the_owner_itself() {
     world.create("ConfigMap", "a", &[]);
     let _manager = world.start().await;
     let mut replaced = false;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "patch configmaps a" && !std::mem::replace(&mut replaced, true) {
             cluster.remove("configmaps", "n", "a");
             cluster.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
@@ -224,7 +225,7 @@ async fn a_finalizer_not_removed_in_four_attempts_is_retried_later() {
     let world = World::new();
     world.create("ConfigMap", "a", &[]);
     let _manager = world.start().await;
-    world.fail_requests(|line, _| {
+    world.respond(|line, _| {
         (line == "patch configmaps a").then(|| test_cluster::Interception::status(409, "Conflict", "no"))
     });
     world.delete("ConfigMap", "a", Some(Foreground)).await;
@@ -235,7 +236,7 @@ async fn a_finalizer_not_removed_in_four_attempts_is_retried_later() {
         assert!((least..=most).contains(pause), "{pauses:?}");
     }
     let told = world.logged("updateMaxRetries(4) has reached. The garbage collector will retry later for owner");
-    assert!(!told.is_empty() && told.len() <= world.request_count("patch configmaps a") / 4, "{told:?}");
+    assert!(!told.is_empty() && told.len() <= world.call_count("patch configmaps a") / 4, "{told:?}");
     world.cluster.stop_intercepting();
     pass(5 * SEC).await;
     assert!(!world.has("configmaps", "a"));
@@ -249,7 +250,7 @@ async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_f
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
         // The watch shows the first deletion, and then nothing until both are complete.
-        world.fail_requests(|line, cluster| {
+        world.respond(|line, cluster| {
             if line == "patch replicationcontrollers rc" {
                 cluster.freeze_watches("replicationcontrollers");
             }
@@ -265,7 +266,7 @@ async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_f
         world.cluster.break_watches("replicationcontrollers");
         pass(60 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"], "{:?}", world.lines());
-        assert_eq!(world.request_count("patch replicationcontrollers rc"), 2, "{finalizer}");
+        assert_eq!(world.call_count("patch replicationcontrollers rc"), 2, "{finalizer}");
         assert_eq!(world.has("pods", "pod"), finalizer == "orphan");
     }
 }

@@ -1,10 +1,11 @@
 //! Which object a reference means, and in which namespace.
 
+use harness::{failure, pass};
 use serde_json::{Value, json};
 
 use client::Propagation::Background;
 
-use crate::world::{SEC, World, failure, missing_owner, owner, pass};
+use crate::world::{SEC, World, missing_owner, own_metric, owner};
 
 /// The same reference with another value of one field.
 fn with_field(mut reference: Value, field: &str, value: &str) -> Value {
@@ -24,7 +25,7 @@ async fn acceptance_gc_026_an_owner_in_another_namespace_does_not_count() {
         let reference = json!({ "apiVersion": "v1", "kind": "Secret", "name": "own", "uid": uid });
         // While the watch of the owner's type is behind, the child is observed first.
         if child_first {
-            world.fail_requests(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
+            world.respond(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
             world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
             pass(2 * SEC).await;
             create_owner();
@@ -62,7 +63,7 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 2);
     assert_eq!((world.lines(), queued() - early), (vec![], 0), "no requests and no retries");
     assert_eq!(
-        manager.own_metric("unresolvable_objects{why=\"misplaced\"}"),
+        own_metric(&manager, "unresolvable_objects{why=\"misplaced\"}"),
         2,
         "an object, and an owner that is not observed"
     );
@@ -76,7 +77,7 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     pass(5 * SEC).await;
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 1);
     pass(30 * SEC).await;
-    assert_eq!(manager.own_metric("unresolvable_objects{why=\"misplaced\"}"), 0);
+    assert_eq!(own_metric(&manager, "unresolvable_objects{why=\"misplaced\"}"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,7 +134,7 @@ async fn acceptance_gc_029_an_unknown_kind_is_no_proof() {
     assert!(queued() - early < 30, "the retries back off: {early}, {}", queued());
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0]);
-    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked up");
+    assert_eq!(own_metric(&manager, "unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked up");
     let told = world.logged("An owner cannot be looked up: its dependents are not deleted");
     assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
 }
@@ -162,7 +163,7 @@ async fn acceptance_gc_031_a_dependent_of_an_unserved_version_stays() {
     assert!(world.has("configmaps", "child"));
     assert_eq!(world.lines(), [""; 0], "no request is sent");
     assert_eq!(
-        manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"),
+        own_metric(&manager, "unresolvable_objects{why=\"unknown_kind\"}"),
         1,
         "only the dependent: its owner is observed"
     );
@@ -176,7 +177,7 @@ async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_up_until_it
         world.cluster.freeze_watches("widgets");
         let widget = world.create("Widget", "w", &[]);
         world.create("ConfigMap", "child", &[with_field(owner(&widget), "apiVersion", version)]);
-        let named_only = || manager.own_metric("graph_nodes{state=\"virtual\"}");
+        let named_only = || own_metric(&manager, "graph_nodes{state=\"virtual\"}");
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
         pass(10 * SEC).await;
         assert!(named_only() == 1 && queued() > 5, "{version}: {}", queued());
@@ -269,7 +270,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
         // In the second order there are two reads: one for the owner that is not observed, and one for the object that
         // names it. A proof is not kept while the monitor of the owner's type is behind.
         let asked = if order == ["good", "bad"] { 1 } else { 2 };
-        assert_eq!(world.request_count("get secrets another"), asked, "{order:?}: {:?}", world.lines());
+        assert_eq!(world.call_count("get secrets another"), asked, "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
         assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
         assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: the retries back off: {pauses:?}");
@@ -281,7 +282,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
         pass(3600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
         assert_eq!(world.lines().len() - asked, 2, "{order:?}: no request for an observed owner: {:?}", world.lines());
-        assert_eq!(manager.own_metric("graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
+        assert_eq!(own_metric(&manager, "graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
         world.cluster.remove("secrets", "n", "parent");
         pass(5 * SEC).await;
         assert_eq!(world.names("configmaps"), [""; 0], "{order:?}");

@@ -3,9 +3,10 @@
 use client::Limits;
 use client::Propagation::{Background, Foreground, Orphan};
 use garbage_collector_controller::Options;
+use harness::pass;
 use test_cluster::Interception;
 
-use crate::world::{SEC, World, missing_owner, owner, pass};
+use crate::world::{SEC, World, missing_owner, owner};
 
 /// The failure of the type of many owners.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +53,7 @@ async fn dependents_of_unresolvable_owners_delay_no_others() {
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(5 * SEC).await;
         assert!(!world.has("pods", "pod"), "{trouble:?}");
-        assert_eq!(world.request_count("delete pods pod"), 2, "{trouble:?}");
+        assert_eq!(world.call_count("delete pods pod"), 2, "{trouble:?}");
         assert_eq!(world.names("configmaps").len(), 1_500, "{trouble:?}");
         let tries = manager.metric("workqueue_retries_total{name=\"garbage_collector_attempt_to_delete\"}");
         assert!((5_000..40_000).contains(&tries), "{trouble:?}: the retries back off: {tries}");
@@ -101,7 +102,7 @@ async fn a_type_with_hanging_reads_leaves_workers_to_other_types() {
         pass(3 * SEC).await;
         assert_eq!(world.names("pods"), [""; 0], "one owner: {one_owner}");
         // One read for each worker, then only as many as there are permits.
-        assert!(world.request_count("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
+        assert!(world.call_count("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
         assert_eq!(world.names("configmaps").len(), 100, "one owner: {one_owner}");
         // The postponed items are not retried all the time either.
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
@@ -203,7 +204,7 @@ async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
             world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&pods_go));
         }
         world.create("Secret", "stays", &[pod_stays]);
-        world.fail_requests(|line, _| {
+        world.respond(|line, _| {
             let hangs = line.starts_with("delete widgets") || line.starts_with("patch widgets");
             hangs.then_some(Interception::Hang)
         });
@@ -222,7 +223,7 @@ async fn a_type_with_hanging_writes_leaves_workers_to_other_types() {
         assert_eq!(world.names("pods"), [""; 0], "{write:?}");
         assert!(!world.has("replicationcontrollers", "pod-stays"), "{write:?}: {:?}", world.lines());
         assert!(world.owners("secrets", "stays").is_empty(), "{write:?}");
-        let sent = world.request_count("delete widgets") + world.request_count("patch widgets");
+        let sent = world.call_count("delete widgets") + world.call_count("patch widgets");
         assert!((5..=25).contains(&sent), "{write:?}: {sent}");
         assert_eq!(world.names("widgets").len(), 100, "{write:?}");
         world.cluster.stop_intercepting();
@@ -243,7 +244,7 @@ async fn a_type_that_answers_late_is_collected_all_the_same() {
     let world = World::with_widgets();
     let rc = world.create("ReplicationController", "rc", &[]);
     (0..30).for_each(|it| drop(world.create("Widget", &format!("w-{it}"), &[owner(&rc)])));
-    world.fail_requests(|line, _| line.starts_with("delete widgets").then_some(Interception::Delay(2 * SEC)));
+    world.respond(|line, _| line.starts_with("delete widgets").then_some(Interception::Delay(2 * SEC)));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(60 * SEC).await;
@@ -259,5 +260,5 @@ async fn the_wait_for_our_own_budget_makes_no_type_late() {
     world.delete("ReplicationController", "rc", Some(Background)).await;
     pass(60 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
-    assert_eq!((world.request_count("delete pods"), world.logged("A deletion was not answered").len()), (60, 0));
+    assert_eq!((world.call_count("delete pods"), world.logged("A deletion was not answered").len()), (60, 0));
 }

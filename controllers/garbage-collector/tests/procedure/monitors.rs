@@ -1,10 +1,11 @@
 //! Owners that must not be deleted before all their dependents can be known.
 
 use client::Propagation::{Background, Foreground, Orphan};
+use harness::{failure, pass};
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Interception};
 
-use crate::world::{SEC, World, blocking, failure, missing_owner, owner, pass};
+use crate::world::{SEC, World, blocking, lead, missing_owner, own_metric, owner};
 
 const GOES_WITHOUT: &str = "The finalizer of an owner is removed although not all types are synced";
 
@@ -41,19 +42,17 @@ async fn dependents_of_many_instances_of_a_deleted_definition_are_deleted_late_t
         world.create("ConfigMap", &format!("c-{number}"), &[owner(&widget)]);
     }
     let _manager = world.start().await;
-    world.fail_requests(|line, _| {
-        line.starts_with("delete configmaps").then(|| failure(500, "InternalError")).flatten()
-    });
+    world.respond(|line, _| line.starts_with("delete configmaps").then(|| failure(500, "InternalError")).flatten());
     world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
     pass(60 * SEC).await;
     assert!(!world.cluster.is_served("widgets"));
     assert_eq!(world.names("configmaps").len(), OWNERS);
     // Owners are read while the monitor fails, and not after it has ended.
-    let asked = world.request_count("get widgets");
-    world.fail_requests(|_, _| None);
+    let asked = world.call_count("get widgets");
+    world.respond(|_, _| None);
     pass(3600 * SEC).await;
     assert_eq!(world.names("configmaps"), [""; 0], "a watch showed that their owners were deleted");
-    assert_eq!(world.request_count("get widgets"), asked);
+    assert_eq!(world.call_count("get widgets"), asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,8 +79,8 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         };
         let case = format!("from the start: {from_the_start}");
         let unsynced =
-            || manager.own_metric("unsynced_monitor{group=\"example.com\",resource=\"widgets\",version=\"v1\"}");
-        assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (1, 1), "{case}");
+            || own_metric(&manager, "unsynced_monitor{group=\"example.com\",resource=\"widgets\",version=\"v1\"}");
+        assert_eq!((unsynced(), own_metric(&manager, "monitors{state=\"unsynced\"}")), (1, 1), "{case}");
         world.create("Widget", "broken", &[never("Secret")]);
         world.create("ConfigMap", "lost", &[never("ConfigMap")]);
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -104,7 +103,7 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         world.cluster.stop_intercepting();
         pass(95 * SEC).await;
         assert!(!world.has("Widget", "broken"), "{case}: objects of the type are collected again");
-        assert_eq!((unsynced(), manager.own_metric("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
+        assert_eq!((unsynced(), own_metric(&manager, "monitors{state=\"unsynced\"}")), (0, 0), "{case}");
         let told = world.logged("A type has synced");
         assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
         assert_eq!(manager.metric(errors), 1, "{case}");
@@ -222,7 +221,7 @@ async fn one_answer_that_lacks_a_type_has_no_effect() {
     pass(31 * SEC).await;
     world.cluster.restore_group("apps");
     assert_eq!(
-        manager.own_metric("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
+        own_metric(&manager, "unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
         1,
         "the type is missing in discovery"
     );
@@ -232,7 +231,7 @@ async fn one_answer_that_lacks_a_type_has_no_effect() {
     assert!(!world.has("pods", "lost"), "{:?}", world.lines());
     assert_eq!(world.owners("pods", "shared"), ["live"]);
     assert_eq!(world.logged("An owner cannot be looked up"), [""; 0]);
-    assert_eq!(manager.own_metric("unresolvable_objects{why=\"unknown_kind\"}"), 0);
+    assert_eq!(own_metric(&manager, "unresolvable_objects{why=\"unknown_kind\"}"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +287,7 @@ async fn an_owner_is_logged_once_for_repeated_finalizer_failures() {
         if fails { Interception::status(500, "InternalError", "no") } else { Interception::Pass }
     });
     pass(60 * SEC).await;
-    assert!(world.request_count("patch configmaps early") > 5, "{:?}", world.lines());
+    assert!(world.call_count("patch configmaps early") > 5, "{:?}", world.lines());
     assert_eq!(world.logged(GOES_WITHOUT).len(), 1);
 }
 
@@ -306,7 +305,7 @@ async fn caches_of_a_standby_are_proved_before_a_finalizer_is_removed_in_the_new
         world.cluster.freeze_watches("secrets");
         world.create_held("Secret", "unseen", &[blocking(&rc)]);
         pass(SEC).await;
-        let _manager = standby.lead().await;
+        let _manager = lead(standby).await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
         pass(if is_late { 40 * SEC } else { 10 * SEC }).await;
         let (case, lines) = (format!("{policy:?}, late: {is_late}"), world.lines());
@@ -331,7 +330,7 @@ async fn a_new_term_requests_no_proofs_if_no_owner_waits() {
     world.create("Pod", "pod", &[owner(&rc)]);
     let standby = world.stand_by().await;
     world.cluster.clear_requests();
-    let _manager = standby.lead().await;
+    let _manager = lead(standby).await;
     world.cluster.remove("replicationcontrollers", "n", "rc");
     pass(10 * SEC).await;
     assert!(!world.has("pods", "pod"));

@@ -1,10 +1,11 @@
 //! Owners whose dependents stay.
 
 use client::Propagation::Orphan;
+use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, blocking, owner, pass};
+use crate::world::{MS, SEC, World, blocking, own_metric, owner};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_009_dependents_stay_without_the_owner_reference() {
@@ -19,9 +20,9 @@ async fn acceptance_gc_009_dependents_stay_without_the_owner_reference() {
     assert!(!world.has("replicationcontrollers", "rc"));
     assert_eq!(world.names("pods").len(), 120);
     assert!(world.names("pods").iter().all(|it| world.owners("pods", it).is_empty()));
-    assert_eq!((world.request_count("patch pods"), world.request_count("patch replicationcontrollers")), (120, 1));
-    assert_eq!((world.lines().len(), world.request_count("get replicationcontrollers")), (122, 1), "no other requests");
-    assert_eq!(manager.own_metric("references_removed_total{reason=\"orphaned\"}"), 120);
+    assert_eq!((world.call_count("patch pods"), world.call_count("patch replicationcontrollers")), (120, 1));
+    assert_eq!((world.lines().len(), world.call_count("get replicationcontrollers")), (122, 1), "no other requests");
+    assert_eq!(own_metric(&manager, "references_removed_total{reason=\"orphaned\"}"), 120);
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,14 +61,14 @@ async fn acceptance_gc_012_a_dependent_that_cannot_be_patched_keeps_the_owner() 
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "busy", &[owner(&rc)]);
     world.create("Pod", "quiet", &[owner(&rc)]);
-    world.fail_requests(|line, _| (line == "patch pods busy").then(|| Interception::status(409, "Conflict", "busy")));
+    world.respond(|line, _| (line == "patch pods busy").then(|| Interception::status(409, "Conflict", "busy")));
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(30 * SEC).await;
     assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"]);
     assert!(world.owners("pods", "quiet").is_empty());
-    assert!(world.request_count("patch pods busy") > 5, "it is retried");
-    assert_eq!(world.request_count("patch replicationcontrollers"), 0);
+    assert!(world.call_count("patch pods busy") > 5, "it is retried");
+    assert_eq!(world.call_count("patch replicationcontrollers"), 0);
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(!world.has("replicationcontrollers", "rc") && world.owners("pods", "busy").is_empty());
@@ -79,7 +80,7 @@ async fn acceptance_gc_013_a_deleted_dependent_is_ignored() {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("Pod", "pod", &[owner(&rc)]);
-        world.fail_requests(move |line, cluster| {
+        world.respond(move |line, cluster| {
             if line == "patch pods pod"
                 && cluster.get("pods", "n", "pod").is_some_and(|it| it["metadata"]["labels"].is_null())
             {
@@ -96,8 +97,8 @@ async fn acceptance_gc_013_a_deleted_dependent_is_ignored() {
         pass(5 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "replaced: {replaced}");
         assert_eq!(world.has("pods", "pod"), replaced);
-        assert_eq!(world.request_count("patch pods"), 1);
-        assert_eq!(world.request_count("get pods"), 1, "a read shows if it is gone or replaced");
+        assert_eq!(world.call_count("patch pods"), 1);
+        assert_eq!(world.call_count("get pods"), 1, "a read shows if it is gone or replaced");
     }
 }
 
@@ -161,7 +162,7 @@ async fn an_owner_without_the_orphan_finalizer_keeps_its_dependents_though_the_w
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
     let mut first = true;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         // A user changes the request before the owner is read.
         if line == "get replicationcontrollers rc" && std::mem::replace(&mut first, false) {
             cluster.update("replicationcontrollers", "n", "rc", |it| it["metadata"]["finalizers"] = json!([]));
@@ -171,7 +172,7 @@ async fn an_owner_without_the_orphan_finalizer_keeps_its_dependents_though_the_w
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    assert_eq!((world.request_count("patch pods pod"), world.has("replicationcontrollers", "rc")), (0, false));
+    assert_eq!((world.call_count("patch pods pod"), world.has("replicationcontrollers", "rc")), (0, false));
     assert!(!world.has("pods", "pod"), "it is deleted as a dependent");
 }
 
@@ -182,7 +183,7 @@ async fn a_dependent_observed_during_orphaning_is_orphaned_too() {
     world.create("Pod", "pod", &[owner(&rc)]);
     let reference = owner(&rc);
     let mut is_late = true;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "patch pods pod" && std::mem::replace(&mut is_late, false) {
             cluster.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {
                 "name": "late", "namespace": "n", "ownerReferences": [reference] } }));
@@ -213,7 +214,7 @@ async fn a_dependent_observed_after_orphaning_stays() {
     pass(5 * SEC).await;
     assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
     assert_eq!(world.owners("pods", "shared"), ["stays"]);
-    assert_eq!(manager.own_metric("references_removed_total{reason=\"orphaned\"}"), 1);
+    assert_eq!(own_metric(&manager, "references_removed_total{reason=\"orphaned\"}"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +224,7 @@ async fn an_owner_deleted_in_another_way_later_is_not_recorded_as_orphaned() {
     let _manager = world.start().await;
     // Between the last dependent and the finalizer, a user deletes it again with another policy.
     let mut chosen = false;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         if line == "patch replicationcontrollers rc" && !std::mem::replace(&mut chosen, true) {
             cluster.update("replicationcontrollers", "n", "rc", |it| {
                 it["metadata"]["finalizers"] = json!(["example.com/hold", "foregroundDeletion"]);
@@ -267,7 +268,7 @@ async fn acceptance_gc_041_dependents_are_created_and_deleted_while_orphaning_ru
         world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
     }
     let _manager = world.start().await;
-    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(300 * MS)));
+    world.respond(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(300 * MS)));
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     for number in 0..60 {
         let name = format!("pod-{number}");
@@ -306,14 +307,14 @@ async fn orphaning_waits_while_a_synced_type_cannot_be_watched() {
         pass(10 * SEC).await;
         assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"], "{:?}", world.lines());
         let gauge = "unsynced_monitor{group=\"\",resource=\"secrets\",version=\"v1\"}";
-        assert_eq!(manager.own_metric(gauge), 1);
+        assert_eq!(own_metric(&manager, gauge), 1);
         if heals {
             world.cluster.stop_intercepting();
         }
         pass(60 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"));
         assert_eq!(world.owners("secrets", "unknown").is_empty(), heals, "{unknown}: {:?}", world.lines());
-        assert_eq!(manager.own_metric(gauge), u64::from(!heals));
+        assert_eq!(own_metric(&manager, gauge), u64::from(!heals));
         let named = world.logged("A type cannot be watched any more").len();
         assert_eq!(named, usize::from(!heals), "{heals}");
     }

@@ -1,10 +1,11 @@
 //! Responses that arrive late, and owners that changed meanwhile.
 
 use client::Propagation::{Foreground, Orphan};
+use harness::pass;
 use serde_json::json;
 use test_cluster::{Interception, TestCluster};
 
-use crate::world::{MS, SEC, World, blocking, owner, pass};
+use crate::world::{MS, SEC, World, blocking, own_metric, owner};
 
 /// Removes the object without an event: only a complete set shows it.
 fn delete_without_event(cluster: &TestCluster, resource: &str, name: &str) {
@@ -24,7 +25,7 @@ async fn an_owner_found_by_a_read_is_read_again_for_later_passes() {
     }
     let _manager = world.start().await;
     let mut is_late = true;
-    world.fail_requests(move |line, _| {
+    world.respond(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
         late.then_some(Interception::DelayAnswer(30 * SEC))
     });
@@ -35,7 +36,7 @@ async fn an_owner_found_by_a_read_is_read_again_for_later_passes() {
     delete_without_event(&world.cluster, "replicationcontrollers", "rc");
     pass(300 * SEC).await;
     assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
-    let asked = world.request_count("get replicationcontrollers rc");
+    let asked = world.call_count("get replicationcontrollers rc");
     assert_eq!(asked, 2, "one more read for all later items: {:?}", world.lines());
 }
 
@@ -47,7 +48,7 @@ async fn a_cached_waiting_state_is_invalid_when_the_owner_is_not_shown() {
     let manager = world.start().await;
     // While the response is in flight, the owner is deleted, and a complete set does not contain it.
     let mut is_late = true;
-    world.fail_requests(move |line, _| {
+    world.respond(move |line, _| {
         let late = line.starts_with("get") && std::mem::replace(&mut is_late, false);
         late.then_some(Interception::DelayAnswer(10 * SEC))
     });
@@ -59,9 +60,9 @@ async fn a_cached_waiting_state_is_invalid_when_the_owner_is_not_shown() {
     world.create("Pod", "late", &[blocking(&rc)]);
     pass(100 * MS).await;
     assert!(!world.has("pods", "late"));
-    assert_eq!(world.request_count("get replicationcontrollers rc"), 2, "{:?}", world.lines());
+    assert_eq!(world.call_count("get replicationcontrollers rc"), 2, "{:?}", world.lines());
     let deletes = ["owner_waits", "owners_gone"]
-        .map(|it| manager.own_metric(&format!("deletes_total{{policy=\"Background\",reason=\"{it}\"}}")));
+        .map(|it| own_metric(&manager, &format!("deletes_total{{policy=\"Background\",reason=\"{it}\"}}")));
     assert_eq!(deletes, [1, 1]);
 }
 
@@ -72,7 +73,7 @@ async fn an_owner_is_orphaned_though_the_response_to_its_patch_was_lost() {
     let _manager = world.start().await;
     // The next pass uses the old state of the owner.
     let mut is_lost = true;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
         lost.then(|| {
             cluster.freeze_watches("replicationcontrollers");
@@ -98,7 +99,7 @@ async fn an_owner_is_orphaned_though_the_client_retried_its_patch() {
     let _manager = world.start().await;
     // The write is stored, but the response asks the client to retry.
     let mut is_first = true;
-    world.fail_requests(move |line, cluster| {
+    world.respond(move |line, cluster| {
         let first = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_first, false);
         first.then(|| {
             cluster.update("replicationcontrollers", "n", "rc", |it| {
@@ -109,7 +110,7 @@ async fn an_owner_is_orphaned_though_the_client_retried_its_patch() {
     });
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    assert_eq!(world.request_count("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
+    assert_eq!(world.call_count("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
     world.create("Pod", "late", &[owner(&rc)]);
     world.release("replicationcontrollers", "rc");
     pass(5 * SEC).await;
@@ -129,10 +130,10 @@ async fn acceptance_gc_014_an_owner_with_both_finalizers_deletes_no_dependent() 
     reference["apiVersion"] = json!("example.com/v1beta1");
     world.create("ConfigMap", "child", &[reference]);
     // Orphaning is slow.
-    world.fail_requests(|line, _| (line == "patch configmaps child").then_some(Interception::Delay(3 * SEC)));
+    world.respond(|line, _| (line == "patch configmaps child").then_some(Interception::Delay(3 * SEC)));
     let _manager = world.start().await;
     pass(30 * SEC).await;
-    assert!(world.request_count("get widgets w") > 0, "{:?}", world.lines());
+    assert!(world.call_count("get widgets w") > 0, "{:?}", world.lines());
     assert!(world.has("configmaps", "child"), "{:?}", world.lines());
     assert!(world.owners("configmaps", "child").is_empty() && !world.has("Widget", "w"), "{:?}", world.lines());
 }
@@ -144,7 +145,7 @@ async fn a_deletion_observed_during_a_read_counts_though_the_response_shows_the_
     world.create("Pod", "pod", &[owner(&map), owner(&rc)]);
     let _manager = world.start().await;
     let mut is_late = true;
-    world.fail_requests(move |line, _| {
+    world.respond(move |line, _| {
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
         late.then_some(Interception::DelayAnswer(10 * SEC))
     });
@@ -154,5 +155,5 @@ async fn a_deletion_observed_during_a_read_counts_though_the_response_shows_the_
     world.cluster.remove("replicationcontrollers", "n", "rc");
     pass(60 * SEC).await;
     assert!(!world.has("pods", "pod"), "{:?}", world.lines());
-    assert_eq!(world.request_count("get replicationcontrollers rc"), 1, "{:?}", world.lines());
+    assert_eq!(world.call_count("get replicationcontrollers rc"), 1, "{:?}", world.lines());
 }

@@ -2,8 +2,9 @@
 //! find the namespace.
 
 use client::Propagation::{Background, Foreground, Orphan};
+use harness::pass;
 
-use crate::world::{SEC, World, blocking, missing, owner, pass};
+use crate::world::{SEC, World, blocking, missing, owner};
 
 #[tokio::test(start_paused = true)]
 async fn a_404_to_a_delete_proves_nothing_while_the_object_can_be_read() {
@@ -13,16 +14,16 @@ async fn a_404_to_a_delete_proves_nothing_while_the_object_can_be_read() {
         let rc = world.create("ReplicationController", "rc", &[]);
         let middle = world.create("ConfigMap", "m", &[owner(&rc)]);
         world.create("Secret", "below", &[owner(&middle)]);
-        world.fail_requests(move |line, _| (line == "delete configmaps m").then(|| missing("m", kind, group)));
+        world.respond(move |line, _| (line == "delete configmaps m").then(|| missing("m", kind, group)));
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(60 * SEC).await;
         assert!(
-            world.has("secrets", "below") && world.request_count("delete secrets") == 0,
+            world.has("secrets", "below") && world.call_count("delete secrets") == 0,
             "{kind}: {:?}",
             world.lines()
         );
-        let (deletes, reads) = (world.request_count("delete configmaps m"), world.request_count("get configmaps m"));
+        let (deletes, reads) = (world.call_count("delete configmaps m"), world.call_count("get configmaps m"));
         assert!(deletes > 5, "it is retried: {:?}", world.lines());
         assert_eq!(deletes, reads, "{kind}");
         assert!(!world.logged("Sync failed").is_empty(), "the failure is logged");
@@ -39,7 +40,7 @@ async fn a_404_to_a_patch_does_not_count_as_orphaned() {
         let web = world.create("Deployment", "web", &[]);
         let set = world.create("ReplicaSet", "set", &[blocking(&web)]);
         world.create("Pod", "pod", &[owner(&set)]);
-        world.fail_requests(move |line, _| (line == "patch replicasets set").then(|| missing("set", kind, group)));
+        world.respond(move |line, _| (line == "patch replicasets set").then(|| missing("set", kind, group)));
         let _manager = world.start().await;
         world.delete("Deployment", "web", Some(Orphan)).await;
         pass(60 * SEC).await;
@@ -59,7 +60,7 @@ async fn a_finalizer_removal_with_a_404_is_retried_later() {
         let rc = world.create("ReplicationController", "rc", &[]);
         world.create("Pod", "pod", &[owner(&rc)]);
         let mut left = 3;
-        world.fail_requests(move |line, _| {
+        world.respond(move |line, _| {
             let is_missing = line == "patch replicationcontrollers rc" && left > 0;
             left -= i32::from(is_missing);
             is_missing.then(|| missing("rc", "replicationcontrollers", ""))
@@ -69,7 +70,7 @@ async fn a_finalizer_removal_with_a_404_is_retried_later() {
         pass(60 * SEC).await;
         assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
         assert_eq!(world.has("pods", "pod"), policy == Orphan, "{policy:?}");
-        let asked = ["patch", "get"].map(|it| world.request_count(&format!("{it} replicationcontrollers rc")));
+        let asked = ["patch", "get"].map(|it| world.call_count(&format!("{it} replicationcontrollers rc")));
         // A waiting owner is also read for its dependent, and an orphaning owner is read in each pass.
         assert_eq!(asked, [4, 3 + if policy == Foreground { 1 } else { 4 }], "{policy:?}: {:?}", world.lines());
     }
@@ -84,7 +85,7 @@ async fn a_cycle_is_broken_later_after_a_404() {
         let circle = blocking(&second);
         world.cluster.update(kind, "n", "a", |it| it["metadata"]["ownerReferences"] = serde_json::json!([circle]));
         let mut left = 3;
-        world.fail_requests(move |line, _| {
+        world.respond(move |line, _| {
             let is_missing = line == format!("patch {plural} b") && left > 0;
             left -= i32::from(is_missing);
             is_missing.then(|| missing("b", plural, ""))

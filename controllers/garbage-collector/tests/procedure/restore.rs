@@ -1,9 +1,10 @@
 //! After a restore of etcd to an older state, deleted objects may exist again.
 
 use client::Propagation::{Background, Orphan};
+use harness::{failure, pass};
 use test_cluster::Interception;
 
-use crate::world::{SEC, World, failure, missing, owner, pass};
+use crate::world::{SEC, World, missing, owner};
 
 #[tokio::test(start_paused = true)]
 async fn a_restored_dependent_is_not_checked_by_proofs_from_before_the_restore() {
@@ -59,7 +60,7 @@ async fn a_newer_list_keeps_the_proofs() {
     }
     pass(60 * SEC).await;
     assert!(!world.has("Pod", "late"));
-    assert_eq!(world.request_count("get configmaps map"), 0, "{:?}", world.lines());
+    assert_eq!(world.call_count("get configmaps map"), 0, "{:?}", world.lines());
     assert!(world.logged("etcd was probably restored").is_empty());
 }
 
@@ -123,11 +124,10 @@ async fn an_object_partly_checked_before_a_restore_of_etcd_is_checked_again() {
     world.cluster.remove("configmaps", "n", "gone");
     let snapshot = world.cluster.snapshot();
     world.cluster.remove("pods", "n", "shows");
-    world
-        .fail_requests(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
+    world.respond(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
     let _manager = world.start().await;
     // One owner is deleted, and the response about the other is slow.
-    world.fail_requests(|line, _| (line == "get configmaps gone").then_some(Interception::DelayAnswer(20 * SEC)));
+    world.respond(|line, _| (line == "get configmaps gone").then_some(Interception::DelayAnswer(20 * SEC)));
     world.cluster.remove("secrets", "n", "back");
     pass(2 * SEC).await;
     world.cluster.freeze_watches("secrets");
@@ -165,11 +165,11 @@ async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_complete
     world.create("Pod", "pod", &[owner(&map)]);
     let _manager = world.start().await;
     let snapshot = world.cluster.snapshot();
-    world.fail_requests(|line, _| if line == "delete pods pod" { failure(500, "InternalError") } else { None });
+    world.respond(|line, _| if line == "delete pods pod" { failure(500, "InternalError") } else { None });
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
     assert!(
-        world.request_count("delete pods pod") > 0 && world.request_count("get configmaps map") == 0,
+        world.call_count("delete pods pod") > 0 && world.call_count("get configmaps map") == 0,
         "{:?}",
         world.lines()
     );
@@ -181,7 +181,7 @@ async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_complete
     world.cluster.restore(&snapshot);
     pass(60 * SEC).await;
     assert!(world.logged("etcd was probably restored").is_empty());
-    assert!(world.has("Pod", "pod") && world.request_count("get configmaps map") > 0, "{:?}", world.lines());
+    assert!(world.has("Pod", "pod") && world.call_count("get configmaps map") > 0, "{:?}", world.lines());
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert!(world.has("Pod", "pod"), "{:?}", world.lines());

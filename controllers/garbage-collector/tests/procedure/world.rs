@@ -1,81 +1,57 @@
-//! A cluster with two namespaces, a user, and managers that run the collector against it.
+//! Owners and dependents in the shared test world, and a user.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use api::Resource;
 use client::{Api, DeleteOptions, Limits, Propagation};
-use clock::{Clock, Timestamp};
-use controller::{Builder, Controller, Page, Query};
+use controller::Query;
 use garbage_collector_controller::{NAME, Options};
-use metrics::Metrics;
+use harness::{Manager, NAMESPACE, Rig, Standby, line, pass};
 use serde_json::{Value, json};
-use tasks::Scope;
-use test_cluster::{Call, Interception, TestCluster};
-use testing::Rig;
-use tokio_util::sync::CancellationToken;
+use test_cluster::{Interception, TestCluster};
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 pub(crate) struct World {
-    pub(crate) clock: Clock,
-    pub(crate) cluster: TestCluster,
+    world: harness::World,
     user: Api,
     _user: Rig,
-    log: testing::Log,
 }
 
-/// One process. Dropping it is a crash.
-pub(crate) struct Manager {
-    scope: Scope,
-    stop: CancellationToken,
-    metrics: Metrics,
-    pages: Vec<Page>,
-}
+impl Deref for World {
+    type Target = harness::World;
 
-/// A process that does not lead yet.
-pub(crate) struct Standby {
-    controller: Controller,
-    manager: Manager,
-}
-
-impl Standby {
-    /// Begins its term.
-    pub(crate) async fn lead(self) -> Manager {
-        let Self { controller, manager } = self;
-        let run = manager.stop.clone();
-        let spawner = manager.scope.spawner();
-        spawner.spawn("controller", async move { controller.run(run, std::future::ready(())).await });
-        tokio::task::yield_now().await;
-        manager
+    fn deref(&self) -> &harness::World {
+        &self.world
     }
 }
 
-impl Manager {
-    /// The value of one series; 0 if it does not exist.
-    pub(crate) fn metric(&self, series: &str) -> u64 {
-        let text = self.metrics.encode();
-        let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |it| it.parse().unwrap())
-    }
+/// Begins the term of a process.
+pub(crate) async fn lead(standby: Standby) -> Manager {
+    let manager = standby.lead();
+    tokio::task::yield_now().await;
+    manager
+}
 
-    /// The debug page that explains why an object still exists.
-    pub(crate) fn why(&self, object: &Value) -> String {
-        let page = self.pages.iter().find(|it| it.name() == "why").unwrap();
-        let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
-        page.render(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
-    }
+/// The debug page that explains why an object still exists.
+pub(crate) fn why(manager: &Manager, object: &Value) -> String {
+    let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
+    page(manager, "why", &Query::new([("uid".to_owned(), uid.to_owned())]))
+}
 
-    /// The debug page with the graph.
-    pub(crate) fn graph(&self) -> String {
-        let page = self.pages.iter().find(|it| it.name() == "graph").unwrap();
-        page.render(&Query::new([])).unwrap().text
-    }
+/// The debug page with the graph.
+pub(crate) fn graph(manager: &Manager) -> String {
+    page(manager, "graph", &Query::new([]))
+}
 
-    /// The value of a series of one of our own families, with or without labels.
-    pub(crate) fn own_metric(&self, series: &str) -> u64 {
-        self.metric(&format!("mini_kcm_garbage_collector_{series}"))
-    }
+fn page(manager: &Manager, name: &str, query: &Query) -> String {
+    manager.pages().iter().find(|it| it.name() == name).unwrap().render(query).unwrap().text
+}
+
+/// The value of a series of one of our own families, with or without labels.
+pub(crate) fn own_metric(manager: &Manager, series: &str) -> u64 {
+    manager.metric(&format!("mini_kcm_garbage_collector_{series}"))
 }
 
 /// The `apiVersion`, the resource, and whether it is namespaced, by kind.
@@ -122,14 +98,13 @@ pub(crate) fn missing_owner(api_version: &str, kind: &str, name: &str) -> Value 
 
 impl World {
     pub(crate) fn new() -> Self {
-        let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
-        let cluster = TestCluster::new(clock.clone());
-        for name in ["n", "m"] {
-            cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        let world = harness::World::new(NAME);
+        for name in [NAMESPACE, "m"] {
+            world.create_namespace(name);
         }
-        let rig = Rig::new(cluster.service(), clock.clone(), Limits::NONE);
+        let rig = Rig::new(world.cluster.service(), world.clock.clone(), Limits::NONE);
         let user = rig.deps.clients.controller("user", Limits::NONE);
-        Self { cluster, clock, user, _user: rig, log: testing::listen() }
+        Self { world, user, _user: rig }
     }
 
     /// The same with a custom resource, `widgets.example.com`, in two served versions.
@@ -163,7 +138,7 @@ impl World {
 
     pub(crate) async fn start_limited(&self, options: Options, limits: Limits) -> Manager {
         let standby = self.begin(options, limits);
-        let manager = standby.lead().await;
+        let manager = lead(standby).await;
         pass(2 * SEC).await;
         manager
     }
@@ -176,14 +151,10 @@ impl World {
     }
 
     fn begin(&self, options: Options, limits: Limits) -> Standby {
-        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
-        let metrics = deps.metrics.clone();
-        let mut builder = Builder::new(NAME, deps);
-        garbage_collector_controller::start(&mut builder, options);
-        let mut controller = builder.build();
-        controller.begin();
-        let pages = controller.pages().to_vec();
-        Standby { controller, manager: Manager { scope, stop, metrics, pages } }
+        let start = |builder: &mut controller::Builder| garbage_collector_controller::start(builder, options);
+        let mut standby = self.process(limits, Duration::ZERO, start);
+        standby.begin();
+        standby
     }
 
     /// Creates an object in namespace `n`, or a cluster-scoped one, by its kind.
@@ -279,20 +250,6 @@ impl World {
         names
     }
 
-    /// The requests of the collector about objects so far, `verb resource name`, without events, lists and watches.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.calls().iter().map(line).collect()
-    }
-
-    pub(crate) fn calls(&self) -> Vec<Call> {
-        self.cluster.requests().into_iter().filter(is_ours).collect()
-    }
-
-    /// The number of requests that begin with these words.
-    pub(crate) fn request_count(&self, words: &str) -> usize {
-        self.lines().iter().filter(|it| it.starts_with(words)).count()
-    }
-
     /// The times between the requests that begin with these words.
     pub(crate) fn pauses(&self, words: &str) -> Vec<Duration> {
         let calls = self.calls();
@@ -313,21 +270,10 @@ impl World {
         lines
     }
 
-    /// The log lines with these words since the start of this world.
-    pub(crate) fn logged(&self, words: &str) -> Vec<String> {
-        self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
-    }
-
-    /// Lets the interceptor answer some requests of the collector.
-    pub(crate) fn fail_requests(
-        &self,
-        mut respond: impl FnMut(&str, &TestCluster) -> Option<Interception> + Send + 'static,
-    ) {
+    /// Makes the API server respond to some requests of the collector, as [`harness::World::fail_requests`].
+    pub(crate) fn respond(&self, mut respond: impl FnMut(&str, &TestCluster) -> Option<Interception> + Send + 'static) {
         let cluster = self.cluster.clone();
-        self.cluster.intercept(move |call| {
-            let interception = if is_ours(call) { respond(&line(call), &cluster) } else { None };
-            interception.unwrap_or(Interception::Pass)
-        });
+        self.fail_requests(move |line, _| respond(line, &cluster));
     }
 
     /// Makes lists and watches of this resource fail.
@@ -343,20 +289,6 @@ impl World {
     }
 }
 
-fn is_ours(call: &Call) -> bool {
-    let acts = matches!(call.verb, "get" | "patch" | "delete" | "create" | "update");
-    call.user_agent.contains(NAME) && acts && call.resource != "events"
-}
-
-/// The request as `delete configmaps a`.
-fn line(call: &Call) -> String {
-    format!("{} {} {}", call.verb, call.resource, call.name)
-}
-
-pub(crate) fn failure(code: u16, reason: &str) -> Option<Interception> {
-    Some(Interception::status(code, reason, "not now"))
-}
-
 /// A 404 response for the object of this name, of a resource in a group.
 pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Interception {
     let details = json!({ "name": name, "kind": resource, "group": group });
@@ -364,8 +296,4 @@ pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Interception {
     let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
                        "reason": "NotFound", "message": message, "details": details });
     Interception::Answer { status: 404, headers: Vec::new(), body }
-}
-
-pub(crate) async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
 }

@@ -6,13 +6,13 @@ use api::{Job, Typed};
 use client::{Limits, Transport};
 use clock::Clock;
 use controller::Builder;
+use harness::Rig;
 use job_controller::{NAME, Options};
 use metrics::Metrics;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{Change, TestCluster};
-use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "default";

@@ -1,8 +1,9 @@
 //! Pods are created and deleted as the Job needs them.
 
+use harness::pass;
 use serde_json::{Value, json};
 
-use crate::world::{FINALIZER, INDEX, MS, SEC, World, pass};
+use crate::world::{FINALIZER, INDEX, MS, SEC, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
@@ -12,7 +13,7 @@ async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
     let mut done = 0;
     for _ in 0..20 {
         pass(2 * SEC).await;
-        let active = world.active();
+        let active = world.active_pods();
         assert!(active.len() <= 2 && active.len() as i64 == world.count("j", "active"), "{active:?}");
         let Some(pod) = active.first() else { break };
         world.succeed(pod);
@@ -46,11 +47,11 @@ async fn acceptance_job_002_without_completions_one_success_is_enough_when_no_po
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 5, "completions": null }));
     pass(2 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     assert_eq!(pods.len(), 5);
     world.succeed(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.pods().len()), (4, 5), "no pod is created or deleted");
+    assert_eq!((world.active_pods().len(), world.pods().len()), (4, 5), "no pod is created or deleted");
     assert_eq!(world.conditions("j"), [""; 0]);
     pods[1..].iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
@@ -66,9 +67,9 @@ async fn acceptance_job_003_the_start_time_is_written_once() {
     pass(2 * SEC).await;
     let start = world.status("j")["startTime"].clone();
     assert!(start.is_string());
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
     assert_eq!(world.status("j")["startTime"], start);
     assert_eq!(world.count("j", "succeeded"), 2);
@@ -83,9 +84,9 @@ async fn acceptance_job_004_a_new_parallelism_changes_pods_and_no_counter() {
     for wanted in [2, 1, 3, 0] {
         world.edit("j", |spec| spec["parallelism"] = json!(wanted));
         pass(5 * SEC).await;
-        world.kill_terminating();
+        world.remove_terminating_pods();
         pass(3 * SEC).await;
-        assert_eq!(world.active().len(), wanted, "{wanted}");
+        assert_eq!(world.active_pods().len(), wanted, "{wanted}");
         assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{wanted}");
     }
     assert_eq!(world.pods(), [""; 0], "the deleted pods are gone");
@@ -111,7 +112,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     pass(5 * SEC).await;
     let before = world.call_count("update jobs/status");
     // The first event after a pause is handled at once. The others are handled together.
-    for pod in world.active() {
+    for pod in world.active_pods() {
         world.succeed(&pod);
         pass(20 * MS).await;
     }
@@ -128,9 +129,9 @@ async fn the_first_pod_that_ends_after_a_pause_is_counted_and_replaced_at_once()
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(50 * MS).await;
-    assert_eq!((world.active().len(), world.with_finalizer()), (1, 1), "upstream syncs after one second");
+    assert_eq!((world.active_pods().len(), world.with_finalizer()), (1, 1), "upstream syncs after one second");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,10 +142,15 @@ async fn acceptance_job_009_a_new_spec_is_synced_at_once_and_a_new_status_after_
     pass(5 * SEC).await;
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     pass(50 * MS).await;
-    assert_eq!(world.active().len(), 2);
+    assert_eq!(world.active_pods().len(), 2);
     pass(5 * SEC).await;
     let syncs = || {
-        manager.page().lines().filter(|it| it.starts_with("job_controller_job_syncs_total{")).map(total).sum::<u64>()
+        manager
+            .metrics_page()
+            .lines()
+            .filter(|it| it.starts_with("job_controller_job_syncs_total{"))
+            .map(total)
+            .sum::<u64>()
     };
     let before = syncs();
     world.cluster.update("jobs.batch", "n", "j", |it| it["status"]["ready"] = json!(2));
@@ -219,7 +225,7 @@ async fn acceptance_job_042_a_duplicate_index_is_deleted_before_any_creation() {
     let lines = world.lines();
     let (deleted, created) = (position(&lines, "delete pods"), position(&lines, "create pods"));
     assert!(deleted < created, "{lines:?}");
-    let indexes: Vec<char> = world.active().iter().map(|it| it.chars().nth(2).unwrap()).collect();
+    let indexes: Vec<char> = world.active_pods().iter().map(|it| it.chars().nth(2).unwrap()).collect();
     assert_eq!(indexes, ['0', '1']);
 }
 

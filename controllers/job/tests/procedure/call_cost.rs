@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use client::Limits;
 use fake_nodes::{Environment, Fleet, NodeSpec, Options, in_memory};
+use harness::pass;
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, pass};
+use crate::world::{MS, SEC, World};
 
 /// Fake nodes that run many pods for a while each.
 async fn nodes(world: &World) -> (Scope, Fleet) {
@@ -39,7 +40,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
     let world = World::new();
     let (_scope, _fleet) = nodes(&world).await;
     let _manager = world.start().await;
-    world.intercept(move |_, _| Some(Interception::DelayAnswer(call)));
+    world.fail_requests(move |_, _| Some(Interception::DelayAnswer(call)));
     for job in 0..jobs {
         world.job(&format!("j-{job}"), spec.clone());
     }

@@ -1,9 +1,10 @@
 //! How Jobs end, and which events and metrics report it.
 
+use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, pass};
+use crate::world::{MS, SEC, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_028_too_many_failures_end_all_pods_and_then_the_job() {
@@ -11,15 +12,15 @@ async fn acceptance_job_028_too_many_failures_end_all_pods_and_then_the_job() {
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 100, "completions": 100, "backoffLimit": 0 }));
     pass(5 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     world.fail(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.call_count("delete pods")), (0, 99));
+    assert_eq!((world.active_pods().len(), world.call_count("delete pods")), (0, 99));
     assert_eq!(world.conditions("j"), ["FailureTarget=True BackoffLimitExceeded"]);
     assert_eq!((world.count("j", "terminating"), world.with_finalizer()), (99, 0));
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
     assert_eq!((world.count("j", "failed"), world.pods()), (100, vec![pods[0].clone()]));
@@ -36,11 +37,11 @@ async fn acceptance_job_032_each_failure_doubles_the_back_off() {
     world.job("j", json!({}));
     pass(5 * SEC).await;
     for wait in [10, 20] {
-        world.fail(&world.active()[0]);
+        world.fail(&world.active_pods()[0]);
         pass(SEC * (wait - 1)).await;
-        assert_eq!(world.active(), [""; 0], "{wait}");
+        assert_eq!(world.active_pods(), [""; 0], "{wait}");
         pass(3 * SEC).await;
-        assert_eq!(world.active().len(), 1, "{wait}");
+        assert_eq!(world.active_pods().len(), 1, "{wait}");
     }
     assert_eq!(world.count("j", "failed"), 2);
 }
@@ -51,8 +52,8 @@ async fn acceptance_job_033_during_back_off_other_pods_are_reported_and_counted(
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 5 }));
     pass(5 * SEC).await;
-    let pods = world.active();
-    world.run(&pods[1]);
+    let pods = world.active_pods();
+    world.run_pod(&pods[1]);
     world.fail(&pods[0]);
     pass(4 * SEC).await;
     assert_eq!((world.count("j", "active"), world.count("j", "ready"), world.count("j", "failed")), (1, 1, 1));
@@ -65,7 +66,7 @@ async fn back_off_continues_after_a_restart() {
     let manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
-    world.fail(&world.active()[0]);
+    world.fail(&world.active_pods()[0]);
     pass(2 * SEC).await;
     drop(manager);
     assert_eq!(
@@ -75,9 +76,9 @@ async fn back_off_continues_after_a_restart() {
     );
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "upstream loses the back-off and creates at once");
+    assert_eq!(world.active_pods(), [""; 0], "upstream loses the back-off and creates at once");
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.active_pods().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,16 +89,16 @@ async fn back_off_of_ignored_failures_continues_after_a_restart() {
     world.job("j", json!({ "podFailurePolicy": { "rules": [rule] } }));
     pass(5 * SEC).await;
     for _ in 0..2 {
-        world.end(&world.active()[0], "Failed", 44);
+        world.end_pod(&world.active_pods()[0], "Failed", 44);
         pass(12 * SEC).await;
     }
     drop(manager);
-    assert_eq!((world.count("j", "failed"), world.with_finalizer(), world.active().len()), (0, 0, 0));
+    assert_eq!((world.count("j", "failed"), world.with_finalizer(), world.active_pods().len()), (0, 0, 0));
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "two failed, though no counter shows it");
+    assert_eq!(world.active_pods(), [""; 0], "two failed, though no counter shows it");
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.active_pods().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,12 +109,12 @@ async fn back_off_continues_when_a_status_response_is_lost() {
     pass(5 * SEC).await;
     let mut first = true;
     let mut is_first = move |line: &str| line.starts_with("update jobs/status") && std::mem::take(&mut first);
-    world.intercept(move |line, _| is_first(line).then_some(Interception::LoseAnswer));
-    world.fail(&world.active()[0]);
+    world.fail_requests(move |line, _| is_first(line).then_some(Interception::LoseAnswer));
+    world.fail(&world.active_pods()[0]);
     pass(8 * SEC).await;
-    assert_eq!(world.active(), [""; 0], "it is counted in a status whose response was lost");
+    assert_eq!(world.active_pods(), [""; 0], "it is counted in a status whose response was lost");
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.active_pods().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,9 +123,9 @@ async fn acceptance_job_031_a_deadline_ends_a_job_regardless_of_its_pods() {
     let _manager = world.start().await;
     world.job("j", json!({ "activeDeadlineSeconds": 7 }));
     pass(6 * SEC).await;
-    assert_eq!((world.active().len(), world.conditions("j")), (1, vec![]));
+    assert_eq!((world.active_pods().len(), world.conditions("j")), (1, vec![]));
     pass(3 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(3 * SEC).await;
     let want = ["FailureTarget=True DeadlineExceeded", "Failed=True DeadlineExceeded"];
     assert_eq!((world.conditions("j"), world.with_finalizer()), (want.map(str::to_owned).to_vec(), 0));
@@ -139,7 +140,7 @@ async fn acceptance_job_034_a_new_manager_completes_the_failure_of_a_job() {
     world.job("j", json!({ "parallelism": 10, "completions": 10, "backoffLimit": 0 }));
     pass(5 * SEC).await;
     drop(manager);
-    let pods = world.active();
+    let pods = world.active_pods();
     pods[1..].iter().for_each(|it| world.succeed(it));
     world.fail(&pods[0]);
     let _manager = world.start().await;
@@ -160,17 +161,17 @@ async fn acceptance_job_035_036_an_exit_code_fails_the_job_and_the_message_stays
         "podReplacementPolicy": "Failed" }),
     );
     pass(5 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(3 * SEC).await;
-    world.end(&pods[0], "Failed", 42);
+    world.end_pod(&pods[0], "Failed", 42);
     pass(3 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True PodFailurePolicy"]);
     let handled = r#"job_controller_pod_failures_handled_by_failure_policy_total{action="FailJob"}"#;
     assert_eq!(manager.metric(handled), 1);
     drop(manager);
     world.cluster.remove("pods", "n", &pods[0]);
-    world.kill_terminating();
+    world.remove_terminating_pods();
     let _manager = world.start().await;
     pass(5 * SEC).await;
     let message =
@@ -189,16 +190,20 @@ async fn acceptance_job_045_a_failed_index_fails_the_job_when_all_have_ended() {
     let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
     world.job("j", spec);
     pass(5 * SEC).await;
-    let pods = world.active();
-    world.run(&pods[1]);
+    let pods = world.active_pods();
+    world.run_pod(&pods[1]);
     world.fail(&pods[0]);
     pass(15 * SEC).await;
-    assert_eq!((world.status("j")["failedIndexes"].clone(), world.active().len()), (json!(""), 2), "it may fail once");
-    let again = world.active().into_iter().find(|it| *it != pods[1]).unwrap();
+    assert_eq!(
+        (world.status("j")["failedIndexes"].clone(), world.active_pods().len()),
+        (json!(""), 2),
+        "it may fail once"
+    );
+    let again = world.active_pods().into_iter().find(|it| *it != pods[1]).unwrap();
     world.fail(&again);
     pass(30 * SEC).await;
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.conditions("j")), (json!("0"), vec![]));
-    assert_eq!(world.active(), [pods[1].as_str()], "the other index continues, and this one is not retried");
+    assert_eq!(world.active_pods(), [pods[1].as_str()], "the other index continues, and this one is not retried");
     world.succeed(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True FailedIndexes", "Failed=True FailedIndexes"]);
@@ -221,17 +226,17 @@ async fn acceptance_job_046_too_many_failed_indexes_end_the_others_at_once() {
         "maxFailedIndexes": 1 }),
     );
     pass(5 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     world.fail(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.conditions("j"), world.active().len()), (vec![], 2), "one may fail");
+    assert_eq!((world.conditions("j"), world.active_pods().len()), (vec![], 2), "one may fail");
     world.fail(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
-    assert_eq!((world.active().len(), world.call_count(&format!("delete pods {}", pods[2]))), (0, 1));
-    world.kill_terminating();
+    assert_eq!((world.active_pods().len(), world.call_count(&format!("delete pods {}", pods[2]))), (0, 1));
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True MaxFailedIndexesExceeded");
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.with_finalizer()), (json!("0,1"), 0));
@@ -244,13 +249,13 @@ async fn acceptance_job_051_a_success_policy_deletes_the_other_pods_without_coun
     let policy = json!({ "rules": [{ "succeededIndexes": "1" }] });
     world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "successPolicy": policy }));
     pass(5 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(3 * SEC).await;
     world.succeed(&pods[1]);
     pass(3 * SEC).await;
     assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True SuccessPolicy"]);
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (1, 0, 0));
@@ -262,7 +267,7 @@ async fn acceptance_job_050_an_elastic_job_drops_indexes_out_of_range_and_runs_t
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed" }));
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     world.succeed(&pods[2]);
     pass(3 * SEC).await;
     assert_eq!(world.status("j")["completedIndexes"], "2");
@@ -271,15 +276,15 @@ async fn acceptance_job_050_an_elastic_job_drops_indexes_out_of_range_and_runs_t
     };
     scale(1);
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(3 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.active()), (0, vec![pods[0].clone()]));
+    assert_eq!((world.count("j", "succeeded"), world.active_pods()), (0, vec![pods[0].clone()]));
     scale(3);
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 3, "the third one runs again");
+    assert_eq!(world.active_pods().len(), 3, "the third one runs again");
     scale(0);
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
@@ -290,16 +295,16 @@ async fn acceptance_job_054_with_replacement_after_failure_a_deleted_pod_is_coun
     let manager = world.start().await;
     world.job("j", json!({ "podReplacementPolicy": "Failed" }));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
-    world.run(&pod);
+    let pod = world.active_pods()[0].clone();
+    world.run_pod(&pod);
     pass(3 * SEC).await;
-    world.delete_gracefully(&pod);
+    world.delete_pod_gracefully(&pod);
     pass(5 * SEC).await;
     assert_eq!(["active", "failed", "terminating"].map(|it| world.count("j", it)), [0, 0, 1]);
     assert_eq!(world.pods(), [pod.as_str()], "no replacement is created");
     world.fail(&pod);
     pass(15 * SEC).await;
-    assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
+    assert_eq!((world.count("j", "failed"), world.active_pods().len()), (1, 1));
     let again = r#"job_controller_job_pods_creation_total{reason="recreate_failed",status="succeeded"}"#;
     assert_eq!(manager.metric(again), 1);
 }
@@ -311,7 +316,7 @@ async fn acceptance_job_069_more_successes_than_completions_are_reported_before_
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
     pass(5 * SEC).await;
     drop(manager);
-    world.active().iter().for_each(|it| world.succeed(it));
+    world.active_pods().iter().for_each(|it| world.succeed(it));
     // The API server does not allow this change for such a Job; the test writes it directly.
     world.edit("j", |spec| spec["completions"] = json!(2));
     let _manager = world.start().await;
@@ -326,7 +331,7 @@ async fn acceptance_job_070_pods_deleted_in_this_sync_are_neither_active_nor_rea
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));
     pass(5 * SEC).await;
-    world.active().iter().for_each(|it| world.run(it));
+    world.active_pods().iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     assert_eq!((world.count("j", "active"), world.count("j", "ready")), (3, 3));
     world.edit("j", |spec| spec["parallelism"] = json!(1));

@@ -1,16 +1,17 @@
 //! Quotas, terminating namespaces, lost responses, and pods that never end.
 
+use harness::{failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, failure, pass};
+use crate::world::{MS, SEC, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     let world = World::new();
     let manager = world.start().await;
     let mut room = 10;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line != "create pods" {
             return None;
         }
@@ -22,7 +23,7 @@ async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     });
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(900 * MS).await;
-    assert_eq!((world.call_count("create pods"), world.active().len()), (1 + 2 + 4 + 8, 10));
+    assert_eq!((world.call_count("create pods"), world.active_pods().len()), (1 + 2 + 4 + 8, 10));
     assert_eq!(world.count("j", "active"), 10, "created pods are reported");
     let failed = r#"job_controller_job_pods_creation_total{reason="new",status="failed"}"#;
     let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
@@ -42,7 +43,7 @@ async fn acceptance_job_071_a_terminating_namespace_sends_no_event_and_leaves_no
     world.job("j", json!({ "parallelism": 4, "completions": 9 }));
     pass(5 * SEC).await;
     world.cluster.delete("namespaces", "", "n");
-    let pods = world.active();
+    let pods = world.active_pods();
     world.succeed(&pods[0]);
     pass(20 * SEC).await;
     let events = world.events().await;
@@ -57,12 +58,12 @@ async fn lost_create_response_does_not_create_twice() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::LoseAnswer)
     });
     world.job("j", json!({}));
     pass(60 * SEC).await;
-    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 1));
+    assert_eq!((world.active_pods().len(), world.call_count("create pods")), (1, 1));
     assert_eq!(world.count("j", "active"), 1);
 }
 
@@ -71,12 +72,14 @@ async fn a_lost_create_request_is_repeated_after_the_request_timeout() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail));
+    world.fail_requests(move |line, _| {
+        (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail)
+    });
     world.job("j", json!({}));
     pass(85 * SEC).await;
-    assert_eq!((world.active().len(), world.call_count("create pods")), (0, 1));
+    assert_eq!((world.active_pods().len(), world.call_count("create pods")), (0, 1));
     pass(80 * SEC).await;
-    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 2));
+    assert_eq!((world.active_pods().len(), world.call_count("create pods")), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,12 +87,12 @@ async fn a_create_with_a_server_error_is_repeated_when_the_cache_has_passed_it()
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == "create pods" && std::mem::take(&mut first) { failure(500, "InternalError") } else { None }
     });
     world.job("j", json!({}));
     pass(90 * SEC).await;
-    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 2));
+    assert_eq!((world.active_pods().len(), world.call_count("create pods")), (1, 2));
     let event = "Warning FailedCreate: Error creating: not now";
     assert!(world.events().await.iter().any(|it| it == event));
 }
@@ -99,7 +102,7 @@ async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
     let world = World::new();
     let _manager = world.start().await;
     let mut tries = 0;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == "create pods" {
             tries += 1;
         }
@@ -107,7 +110,7 @@ async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
     });
     world.job("j", json!({ "parallelism": 2, "completions": 2, "backoffLimit": 0 }));
     pass(5 * SEC).await;
-    world.fail(&world.active()[0]);
+    world.fail(&world.active_pods()[0]);
     pass(5 * SEC).await;
     assert!(!world.conditions("j").iter().any(|it| it.starts_with("Failed")), "an unobserved pod may exist");
     pass(400 * SEC).await;
@@ -121,8 +124,8 @@ async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
-    world.run(&pod);
+    let pod = world.active_pods()[0].clone();
+    world.run_pod(&pod);
     pass(5 * SEC).await;
     world.cluster.freeze_watches("pods");
     world.succeed(&pod);
@@ -142,7 +145,7 @@ async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelis
     // Each created pod loses its owner and labels at once.
     world.job("j", json!({ "parallelism": 2, "completions": 9 }));
     for _ in 0..30 {
-        for pod in world.active() {
+        for pod in world.active_pods() {
             world.cluster.update("pods", "n", &pod, |it| {
                 it["metadata"]["ownerReferences"] = json!([]);
                 it["metadata"]["labels"] = json!({});
@@ -157,7 +160,7 @@ async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelis
     let event = |it: &&String| it.starts_with("Warning CreationLimited: ");
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // One of the pods ends and frees its slot.
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     world.fail(&pod);
     pass(5 * SEC).await;
     assert_eq!(world.call_count("create pods"), 5);
@@ -172,7 +175,7 @@ async fn pods_deleted_without_a_watch_take_no_slot() {
     world.job("j", json!({ "parallelism": 1, "completions": 1 }));
     for _ in 0..3 {
         pass(5 * SEC).await;
-        world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
+        world.active_pods().iter().for_each(|it| world.cluster.remove("pods", "n", it));
         world.cluster.compact();
         world.cluster.break_watches("pods");
         world.cluster.unfreeze_watches("pods");
@@ -183,7 +186,7 @@ async fn pods_deleted_without_a_watch_take_no_slot() {
     assert_eq!(world.call_count("create pods"), 3);
     world.cluster.unfreeze_watches("pods");
     pass(10 * SEC).await;
-    world.active().iter().for_each(|it| world.succeed(it));
+    world.active_pods().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
@@ -204,14 +207,14 @@ async fn unobserved_pods_that_are_gone_free_their_slots_at_once() {
     // Each expectation expires after five minutes. The second pod takes the last slot.
     for _ in 0..130 {
         pass(5 * SEC).await;
-        world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
+        world.active_pods().iter().for_each(|it| world.cluster.remove("pods", "n", it));
     }
     assert_eq!(world.call_count("create pods"), 2);
     world.cluster.compact();
     world.cluster.stop_intercepting();
     // The informer retries within one minute.
     pass(60 * SEC).await;
-    assert_eq!((world.call_count("create pods"), world.active().len()), (3, 1));
+    assert_eq!((world.call_count("create pods"), world.active_pods().len()), (3, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +223,7 @@ async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_a
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     let rob = || {
-        for pod in world.active() {
+        for pod in world.active_pods() {
             world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
         }
     };
@@ -235,8 +238,8 @@ async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_a
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
-    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 2), "it retries later");
-    world.active().iter().for_each(|it| world.succeed(it));
+    assert_eq!((world.call_count("create pods"), world.active_pods().len()), (6, 2), "it retries later");
+    world.active_pods().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
@@ -248,19 +251,19 @@ async fn untracked_pods_whose_deletion_fails_take_no_slot() {
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));
     pass(5 * SEC).await;
     let mut left = 2;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         let fails = line.starts_with("delete pods") && left > 0;
         left -= i32::from(fails);
         if fails { failure(500, "InternalError") } else { None }
     });
     world.edit("j", |spec| spec["parallelism"] = json!(1));
     pass(30 * SEC).await;
-    assert_eq!(world.active().len(), 1);
-    world.succeed(&world.active()[0]);
+    assert_eq!(world.active_pods().len(), 1);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.active().len()), (2, 1));
+    assert_eq!((world.count("j", "succeeded"), world.active_pods().len()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,14 +273,14 @@ async fn a_status_conflict_is_retried_from_the_new_status() {
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
     let mut first = true;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line.starts_with("update jobs/status") && std::mem::take(&mut first) {
             failure(409, "Conflict")
         } else {
             None
         }
     });
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 1));
     let puts: Vec<Value> =
@@ -293,8 +296,8 @@ async fn a_404_without_the_job_name_does_not_count_as_deleted() {
         let _manager = world.start().await;
         world.job("j", json!({}));
         pass(5 * SEC).await;
-        world.intercept(move |line, _| line.starts_with(failing).then(not_served));
-        world.succeed(&world.active()[0]);
+        world.fail_requests(move |line, _| line.starts_with(failing).then(not_served));
+        world.succeed(&world.active_pods()[0]);
         pass(SEC).await;
         assert_eq!((world.with_finalizer(), world.count("j", "succeeded")), (1, 0), "{failing}");
         world.cluster.stop_intercepting();
@@ -308,7 +311,7 @@ async fn a_404_without_the_job_name_does_not_count_as_deleted() {
 async fn a_stopping_manager_starts_no_further_call() {
     let world = World::new();
     let manager = world.start().await;
-    world.intercept(|line, _| (line == "create pods").then_some(Interception::DelayAnswer(SEC)));
+    world.fail_requests(|line, _| (line == "create pods").then_some(Interception::DelayAnswer(SEC)));
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(500 * MS).await;
     manager.stop();
@@ -323,14 +326,14 @@ async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
         let manager = world.start().await;
         world.job("j", json!({ "parallelism": 3, "completions": 9 }));
         pass(5 * SEC).await;
-        world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(SEC)));
+        world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Interception::DelayAnswer(SEC)));
         let changes = spec.clone();
         world.edit("j", move |it| it.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone()));
         pass(500 * MS).await;
         manager.stop();
         pass(30 * SEC).await;
         assert!(world.call_count("patch pods") > 0, "{spec}");
-        let unheld: Vec<String> = world.active().into_iter().filter(|it| !world.has_finalizer(it)).collect();
+        let unheld: Vec<String> = world.active_pods().into_iter().filter(|it| !world.has_finalizer(it)).collect();
         assert_eq!(unheld, [""; 0], "{spec}: active pods without finalizer would not be counted");
     }
 }
@@ -338,13 +341,13 @@ async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
 /// The response to one of three creations is lost.
 async fn lose_one_response(world: &World) {
     let mut creations = 0;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         creations += i32::from(line == "create pods");
         (line == "create pods" && creations == 3).then_some(Interception::Fail)
     });
     world.job("j", json!({ "parallelism": 3, "completions": 9, "backoffLimit": 0 }));
     pass(5 * SEC).await;
-    assert_eq!(world.active().len(), 2, "the third pod is not observed");
+    assert_eq!(world.active_pods().len(), 2, "the third pod is not observed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,7 +357,7 @@ async fn a_lost_create_response_does_not_delay_a_suspension() {
     lose_one_response(&world).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(3 * SEC).await;
-    assert_eq!((world.active(), world.count("j", "active")), (vec![], 0));
+    assert_eq!((world.active_pods(), world.count("j", "active")), (vec![], 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }
 
@@ -365,13 +368,13 @@ async fn a_lost_create_response_delays_creations_but_not_a_lower_parallelism() {
     lose_one_response(&world).await;
     world.edit("j", |spec| spec["parallelism"] = json!(1));
     pass(3 * SEC).await;
-    assert_eq!((world.active().len(), world.count("j", "active")), (1, 1));
+    assert_eq!((world.active_pods().len(), world.count("j", "active")), (1, 1));
     let created = world.call_count("create pods");
     world.edit("j", |spec| spec["parallelism"] = json!(4));
     pass(60 * SEC).await;
     assert_eq!(world.call_count("create pods"), created, "one unobserved pod may exist");
     pass(60 * SEC).await;
-    assert_eq!(world.active().len(), 4);
+    assert_eq!(world.active_pods().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,7 +382,7 @@ async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     let world = World::new();
     let _manager = world.start().await;
     let mut creations = 0;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         creations += i32::from(line == "create pods");
         // Longer than the client's timeout; the server then creates the pod.
         (line == "create pods" && creations == 3).then_some(Interception::Delay(40 * SEC))
@@ -388,7 +391,7 @@ async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     pass(5 * SEC).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(100 * SEC).await;
-    assert_eq!((world.active(), world.with_finalizer(), world.count("j", "active")), (vec![], 0, 0));
+    assert_eq!((world.active_pods(), world.with_finalizer(), world.count("j", "active")), (vec![], 0, 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }
 
@@ -397,13 +400,13 @@ async fn a_lost_create_response_delays_the_end_but_not_the_interim_condition() {
     let world = World::new();
     let _manager = world.start().await;
     lose_one_response(&world).await;
-    world.fail(&world.active()[0]);
+    world.fail(&world.active_pods()[0]);
     pass(5 * SEC).await;
     assert_eq!(
-        (world.active(), world.conditions("j")),
+        (world.active_pods(), world.conditions("j")),
         (vec![], vec!["FailureTarget=True BackoffLimitExceeded".into()])
     );
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(60 * SEC).await;
     assert_eq!(world.conditions("j").len(), 1, "one unobserved pod may exist");
     pass(60 * SEC).await;

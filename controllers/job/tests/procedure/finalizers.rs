@@ -1,9 +1,10 @@
 //! Each ended pod is counted exactly once, whatever fails in between.
 
+use harness::{failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
+use crate::world::{FINALIZER, MS, SEC, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_pod() {
@@ -11,7 +12,7 @@ async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_po
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     let uid = world.pod(&pod)["metadata"]["uid"].clone();
     world.cluster.clear_requests();
     world.succeed(&pod);
@@ -33,8 +34,8 @@ async fn acceptance_job_013_a_crash_before_finalizer_removals_counts_once() {
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::Hang));
-    world.active().iter().for_each(|it| world.succeed(it));
+    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Interception::Hang));
+    world.active_pods().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.with_finalizer(), 2);
     assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(2));
@@ -52,10 +53,10 @@ async fn acceptance_job_014_a_crash_after_finalizer_removals_counts_once() {
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     world.succeed(&pods[0]);
     // Its finalizer is removed, but the response is lost and the manager crashes.
-    world.intercept(|line, _| line.starts_with("patch pods").then_some(Interception::LoseAnswer));
+    world.fail_requests(|line, _| line.starts_with("patch pods").then_some(Interception::LoseAnswer));
     pass(200 * MS).await;
     drop(manager);
     world.cluster.stop_intercepting();
@@ -75,8 +76,8 @@ async fn acceptance_job_015_a_pod_deleted_while_the_status_lists_it_is_counted()
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
-    world.intercept(|line, _| if line.starts_with("patch pods") { failure(500, "InternalError") } else { None });
-    let pod = world.active()[0].clone();
+    world.fail_requests(|line, _| if line.starts_with("patch pods") { failure(500, "InternalError") } else { None });
+    let pod = world.active_pods()[0].clone();
     world.succeed(&pod);
     pass(500 * MS).await;
     assert!(world.has_finalizer(&pod));
@@ -93,9 +94,10 @@ async fn acceptance_job_016_without_a_stored_status_no_finalizer_is_removed() {
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world
-        .intercept(|line, _| if line.starts_with("update jobs/status") { failure(500, "InternalError") } else { None });
-    world.active().iter().for_each(|it| world.succeed(it));
+    world.fail_requests(
+        |line, _| if line.starts_with("update jobs/status") { failure(500, "InternalError") } else { None },
+    );
+    world.active_pods().iter().for_each(|it| world.succeed(it));
     pass(20 * SEC).await;
     assert_eq!((world.with_finalizer(), world.call_count("patch pods")), (2, 0));
     world.cluster.stop_intercepting();
@@ -109,16 +111,16 @@ async fn acceptance_job_017_removed_finalizers_are_counted_though_others_remain_
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     let stuck = format!("patch pods {}", pods[0]);
-    world.intercept(move |line, _| if line == stuck { failure(500, "InternalError") } else { None });
+    world.fail_requests(move |line, _| if line == stuck { failure(500, "InternalError") } else { None });
     pods.iter().for_each(|it| world.succeed(it));
     pass(10 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (2, 1));
     assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(1));
     assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True CompletionsReached"]);
     let failed = r#"job_controller_job_syncs_total{action="tracking",completion_mode="NonIndexed",result="error"}"#;
-    assert!(manager.metric(failed) >= 1, "{}", manager.page());
+    assert!(manager.metric(failed) >= 1, "{}", manager.metrics_page());
     world.cluster.stop_intercepting();
     pass(60 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (3, 0));
@@ -132,7 +134,7 @@ async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_sync_and_the_res
     world.job("j", json!({ "parallelism": 501, "completions": 501 }));
     pass(10 * SEC).await;
     drop(manager);
-    let pods = world.active();
+    let pods = world.active_pods();
     assert_eq!(pods.len(), 501);
     pods.iter().for_each(|it| world.succeed(it));
     world.cluster.clear_requests();
@@ -153,11 +155,11 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     let patch = format!("patch pods {pod}");
     let (cluster, wanted) = (world.cluster.clone(), patch.clone());
     // The cache shows that the pod has ended, but not that its finalizer was removed.
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == wanted {
             cluster.freeze_watches("pods");
         }
@@ -185,10 +187,10 @@ async fn a_counted_pod_is_not_counted_again_after_it_lost_its_owner() {
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3, "backoffLimit": 9 }));
     pass(5 * SEC).await;
-    let well = world.active()[0].clone();
+    let well = world.active_pods()[0].clone();
     world.succeed(&well);
     pass(5 * SEC).await;
-    let badly = world.active()[0].clone();
+    let badly = world.active_pods()[0].clone();
     world.fail(&badly);
     pass(30 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.has_finalizer(&well)), (1, 1, false));
@@ -199,7 +201,7 @@ async fn a_counted_pod_is_not_counted_again_after_it_lost_its_owner() {
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 1), "{}", world.status("j"));
     assert!(!world.has_finalizer(&well) && !world.has_finalizer(&badly));
     // A pod that is not counted yet is adopted and counted.
-    let open = world.active()[0].clone();
+    let open = world.active_pods()[0].clone();
     world.cluster.update("pods", "n", &open, |it| it["metadata"]["ownerReferences"] = json!([]));
     world.succeed(&open);
     pass(10 * SEC).await;
@@ -212,15 +214,15 @@ async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_
     let _manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
-    world.run(&pod);
+    let pod = world.active_pods()[0].clone();
+    world.run_pod(&pod);
     pass(5 * SEC).await;
-    world.delete_gracefully(&pod);
+    world.delete_pod_gracefully(&pod);
     pass(500 * MS).await;
     // The failure delays the next pod, but it is counted at once.
     assert!(!world.has_finalizer(&pod));
     pass(12 * SEC).await;
-    assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
+    assert_eq!((world.count("j", "failed"), world.active_pods().len()), (1, 1));
     assert_eq!(world.count("j", "terminating"), 1);
 }
 
@@ -231,9 +233,9 @@ async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_cou
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "parallelism": 2, "completions": 9 }));
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     // One pod ends, and the cache does not show its replacement.
-    world.intercept(|line, _| (line == "create pods").then_some(Interception::Delay(100 * MS)));
+    world.fail_requests(|line, _| (line == "create pods").then_some(Interception::Delay(100 * MS)));
     world.succeed(&pods[0]);
     pass(50 * MS).await;
     world.cluster.freeze_watches("pods");
@@ -246,7 +248,7 @@ async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_cou
     assert_eq!(world.count("j", "succeeded"), 1, "ended pods are counted");
     world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
-    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 5));
+    assert_eq!((world.call_count("create pods"), world.active_pods().len()), (6, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,7 +260,7 @@ async fn acceptance_job_047_a_failed_pod_keeps_the_failure_count_until_its_repla
         json!({ "parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
     );
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     assert_eq!(world.pod(&pod)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "0");
     world.fail(&pod);
     pass(3 * SEC).await;
@@ -266,7 +268,7 @@ async fn acceptance_job_047_a_failed_pod_keeps_the_failure_count_until_its_repla
     pass(3 * SEC).await;
     assert!(world.has_finalizer(&pod), "only this pod has the failure count");
     pass(10 * SEC).await;
-    let next = world.active()[0].clone();
+    let next = world.active_pods()[0].clone();
     assert_eq!(world.pod(&next)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "1");
     assert_eq!((world.pods(), world.count("j", "failed")), (vec![next], 1));
 }
@@ -280,7 +282,7 @@ async fn a_pod_kept_for_its_failure_count_does_not_block_namespace_deletion() {
         json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
     );
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     world.fail(&pods[0]);
     pass(3 * SEC).await;
     // Its pods are deleted first, and the Job only when they are gone.
@@ -302,7 +304,7 @@ async fn a_status_is_written_with_the_metadata_and_nothing_else() {
     let job = world.job("j", json!({}));
     pass(5 * SEC).await;
     world.cluster.clear_requests();
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
     let puts: Vec<_> = world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
     assert!(!puts.is_empty());
@@ -323,7 +325,7 @@ async fn a_pod_kept_for_its_failure_count_in_an_inactive_job_does_not_block_name
             json!({ "parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
         );
         pass(5 * SEC).await;
-        let pod = world.active()[0].clone();
+        let pod = world.active_pods()[0].clone();
         world.fail(&pod);
         pass(3 * SEC).await;
         world.edit("j", |spec| {
@@ -350,7 +352,7 @@ async fn other_finalizers_are_kept() {
     let _manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!(["example.com/x", FINALIZER]));
     world.succeed(&pod);
     pass(5 * SEC).await;

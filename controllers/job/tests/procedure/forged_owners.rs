@@ -1,9 +1,10 @@
 //! Pods that name a Job which is not theirs: any user who may create pods may write any uid into them.
 
+use harness::pass;
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{FINALIZER, SEC, World, pass};
+use crate::world::{FINALIZER, SEC, World};
 
 impl World {
     /// Adds a second namespace with other users.
@@ -56,7 +57,9 @@ async fn pods_with_only_the_uid_of_a_job_fulfil_no_expectation() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let mut first = true;
-    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail));
+    world.fail_requests(move |line, _| {
+        (line == "create pods" && std::mem::take(&mut first)).then_some(Interception::Fail)
+    });
     let job = world.job("j", json!({}));
     pass(5 * SEC).await;
     world.forge_pod("elsewhere", "m", &job, "Running");
@@ -95,6 +98,6 @@ async fn deleting_a_pod_with_only_the_uid_of_a_job_releases_no_pod_of_it() {
     world.cluster.delete("pods", "m", "elsewhere");
     world.cluster.delete("pods", "n", "renamed");
     pass(30 * SEC).await;
-    assert_eq!((world.active().len(), world.with_finalizer()), (2, 2), "{:?}", world.lines());
+    assert_eq!((world.active_pods().len(), world.with_finalizer()), (2, 2), "{:?}", world.lines());
     assert!(world.cluster.list("pods", "m").is_empty(), "it is not counted, so it has no finalizer");
 }

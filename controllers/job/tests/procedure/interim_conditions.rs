@@ -1,10 +1,11 @@
 //! After an end is announced, the deletion of pods does not change it.
 
 use client::Limits;
+use harness::{failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, failure, pass};
+use crate::world::{MS, SEC, World};
 
 /// Three running pods of an Indexed Job with backoffLimit 0, with these changes of its spec.
 async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
@@ -12,8 +13,8 @@ async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
     changes.iter().for_each(|(field, value)| spec[*field] = value.clone());
     world.job("j", spec);
     pass(3 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(2 * SEC).await;
     pods
 }
@@ -21,7 +22,7 @@ async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
 /// The first DELETE of this pod is rejected.
 fn reject_one_deletion(world: &World, pod: &str) {
     let (words, mut first) = (format!("delete pods {pod}"), true);
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         let refused = line == words && std::mem::take(&mut first);
         refused.then(|| failure(500, "InternalError")).flatten()
     });
@@ -41,7 +42,7 @@ async fn a_refused_deletion_does_not_change_a_fulfilled_success_policy() {
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True SuccessPolicy"]);
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (1, 0, 0));
@@ -52,12 +53,12 @@ async fn end_before_responses(world: &World, pods: &[String]) {
     while world.call_count("delete pods") < pods.len() {
         pass(20 * MS).await;
     }
-    world.end(&pods[0], "Failed", 143);
+    world.end_pod(&pods[0], "Failed", 143);
     world.succeed(&pods[1]);
 }
 
 fn delay_deletion_responses(world: &World) {
-    world.intercept(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(SEC / 2)));
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(SEC / 2)));
 }
 
 /// An end for which pods are deleted, and how they are counted.
@@ -100,7 +101,7 @@ async fn pods_deleted_by_an_end_are_counted_with_it_even_if_they_exit_fast() {
                 manager = world.start().await;
             }
             pass(5 * SEC).await;
-            world.kill_terminating();
+            world.remove_terminating_pods();
             pass(5 * SEC).await;
             let status = world.status("j");
             let got = (world.count("j", "succeeded"), world.count("j", "failed"), status["completedIndexes"].as_str());
@@ -123,7 +124,7 @@ async fn a_pod_counted_with_an_interim_failure_is_counted_once_after_a_refused_d
     }
     world.succeed(&pods[2]);
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (0, 3, 0));
@@ -139,7 +140,7 @@ async fn a_refused_deletion_does_not_change_the_deadline_reason_or_fail_an_index
     reject_one_deletion(&world, &pods[2]);
     pass(15 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True DeadlineExceeded");
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.count("j", "failed")), (json!(""), 3));
@@ -154,7 +155,7 @@ async fn pods_are_deleted_at_the_deadline_though_the_cache_does_not_show_the_int
     world.cluster.freeze_watches("jobs.batch");
     pass(10 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
-    assert_eq!((world.active(), world.with_finalizer()), (vec![], 0), "{:?}", world.lines());
+    assert_eq!((world.active_pods(), world.with_finalizer()), (vec![], 0), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,13 +167,13 @@ async fn a_job_that_ends_needs_two_or_three_status_writes() {
         let _manager = world.start().await;
         world.job("j", json!({ "parallelism": pods, "completions": pods, "backoffLimit": 0 }));
         pass(3 * SEC).await;
-        let active = world.active();
-        active.iter().for_each(|it| world.run(it));
+        let active = world.active_pods();
+        active.iter().for_each(|it| world.run_pod(it));
         pass(5 * SEC).await;
         let before = world.call_count("update jobs/status j");
         world.fail(&active[0]);
         pass(5 * SEC).await;
-        world.kill_terminating();
+        world.remove_terminating_pods();
         pass(5 * SEC).await;
         assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
         assert_eq!(world.call_count("update jobs/status j") - before, want, "{pods} pods: {:?}", world.lines());
@@ -186,7 +187,7 @@ async fn pods_that_fail_because_the_job_fails_do_not_fail_their_index() {
     let changes = [("maxFailedIndexes", json!(0)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(9))];
     let pods = three(&world, &changes).await;
     let words = "patch pods";
-    world.intercept(move |line, _| line.starts_with(words).then(|| failure(500, "InternalError")).flatten());
+    world.fail_requests(move |line, _| line.starts_with(words).then(|| failure(500, "InternalError")).flatten());
     world.fail(&pods[0]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
@@ -205,7 +206,7 @@ async fn the_next_manager_completes_an_end_that_a_stop_interrupted() {
     let manager = world.start().await;
     let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
     // These are more than the concurrent calls, so the manager is stopped in the middle of the deletion.
-    world.intercept(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(2 * SEC)));
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::DelayAnswer(2 * SEC)));
     world.succeed(&pods[0]);
     while world.call_count("delete pods") == 0 {
         pass(20 * MS).await;
@@ -216,7 +217,7 @@ async fn the_next_manager_completes_an_end_that_a_stop_interrupted() {
     world.cluster.stop_intercepting();
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
     assert_eq!((world.count("j", "failed"), world.with_finalizer()), (0, 0));
@@ -228,7 +229,7 @@ async fn the_interim_condition_is_stored_before_pods_are_deleted() {
     let manager = world.start().await;
     let pods = three(&world, &[success_policy()]).await;
     let mut left = 1;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         let is_deletion = line.starts_with("delete pods");
         left -= i32::from(is_deletion);
         (is_deletion && left < 0).then_some(Interception::Hang)
@@ -241,7 +242,7 @@ async fn the_interim_condition_is_stored_before_pods_are_deleted() {
     world.cluster.stop_intercepting();
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    world.kill_terminating();
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
 }
@@ -254,8 +255,8 @@ async fn a_large_job_interrupted_while_it_ends_keeps_its_reason() {
         "successPolicy": { "rules": [{ "succeededIndexes": "0" }] } });
     world.job("j", many);
     pass(5 * SEC).await;
-    let pods = world.active();
-    pods.iter().for_each(|it| world.run(it));
+    let pods = world.active_pods();
+    pods.iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     drop(manager);
     let _manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
@@ -267,7 +268,7 @@ async fn a_large_job_interrupted_while_it_ends_keeps_its_reason() {
     world.succeed(&pods[0]);
     for _ in 0..60 {
         pass(10 * SEC).await;
-        world.kill_terminating();
+        world.remove_terminating_pods();
     }
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
     assert_eq!(world.count("j", "failed"), 0);

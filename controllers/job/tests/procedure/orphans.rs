@@ -1,8 +1,9 @@
 //! Pods that no Job will count lose the finalizer, and matching orphans are adopted.
 
+use harness::{failure, pass};
 use serde_json::{Value, json};
 
-use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
+use crate::world::{FINALIZER, MS, SEC, World};
 
 fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
     json!([{ "apiVersion": api_version, "kind": kind, "name": "j", "uid": uid, "controller": true, "blockOwnerDeletion": true }])
@@ -32,7 +33,7 @@ async fn acceptance_job_022_orphaned_pods_of_a_deleted_job_lose_the_finalizer() 
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
     pass(5 * SEC).await;
-    world.active().iter().for_each(|it| world.run(it));
+    world.active_pods().iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["orphan"]));
     world.cluster.delete("jobs.batch", "n", "j");
@@ -40,7 +41,7 @@ async fn acceptance_job_022_orphaned_pods_of_a_deleted_job_lose_the_finalizer() 
     pass(3 * SEC).await;
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!([]));
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.with_finalizer()), (3, 0));
+    assert_eq!((world.active_pods().len(), world.with_finalizer()), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +51,7 @@ async fn acceptance_job_023_pods_of_a_deleted_job_lose_the_finalizer() {
     world.job("background", json!({ "parallelism": 2, "completions": 2 }));
     world.job("foreground", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.active().iter().for_each(|it| world.run(it));
+    world.active_pods().iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     world.cluster.delete("jobs.batch", "n", "background");
     world
@@ -71,7 +72,7 @@ async fn acceptance_job_023_a_pod_with_changed_labels_loses_the_finalizer_when_i
     drop(manager);
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
     world.cluster.delete("jobs.batch", "n", "j");
-    for (pod, ended) in world.active().iter().zip([true, false]) {
+    for (pod, ended) in world.active_pods().iter().zip([true, false]) {
         world.cluster.update("pods", "n", pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
         if ended {
             world.fail(pod);
@@ -113,7 +114,7 @@ async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
     let _manager = world.start().await;
     pass(3 * SEC).await;
     for pod in ["set", "other-group", "gone"] {
-        world.delete_gracefully(pod);
+        world.delete_pod_gracefully(pod);
     }
     pass(5 * SEC).await;
     assert!(world.has_finalizer("set") && world.has_finalizer("other-group"));
@@ -132,13 +133,13 @@ async fn acceptance_job_026_a_matching_orphan_is_adopted_and_a_pod_that_no_longe
     let adopted = world.pod("orphan");
     assert_eq!(adopted["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
     assert!(world.has_finalizer("orphan"));
-    assert_eq!((world.active().len(), world.call_count("get jobs j")), (2, 1));
+    assert_eq!((world.active_pods().len(), world.call_count("get jobs j")), (2, 1));
     world.cluster.update("pods", "n", "orphan", |it| it["metadata"]["labels"] = json!({ "app": "y" }));
     pass(5 * SEC).await;
     let released = world.pod("orphan");
     assert!(released["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{released}");
     assert!(!world.has_finalizer("orphan"));
-    assert_eq!(world.active().len(), 3, "a new pod replaces it, and the released pod still runs");
+    assert_eq!(world.active_pods().len(), 3, "a new pod replaces it, and the released pod still runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,12 +148,12 @@ async fn a_pod_that_lost_its_owner_is_adopted_again_by_its_uid_label() {
     let job = world.job("j", json!({}));
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     world.orphan_all();
     pass(5 * SEC).await;
     assert_eq!(world.pod(&pod)["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
     assert!(world.has_finalizer(&pod));
-    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.active_pods().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,8 +165,8 @@ async fn an_adopted_surplus_pod_is_not_counted() {
         let spec = json!({ "manualSelector": true, "selector": selector, "backoffLimit": 0 });
         world.job("j", spec);
         pass(5 * SEC).await;
-        let own = world.active()[0].clone();
-        world.run(&own);
+        let own = world.active_pods()[0].clone();
+        world.run_pod(&own);
         pass(5 * SEC).await;
         // A pending pod is deleted before a running one.
         world.cluster.create(json!({
@@ -188,10 +189,10 @@ async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_relea
     world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    let pods = world.active();
+    let pods = world.active_pods();
     let patch = format!("patch pods {}", pods[0]);
     let (words, mut first) = (patch.clone(), true);
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         let is_first = line == words && std::mem::take(&mut first);
         is_first.then_some(test_cluster::Interception::Delay(3 * SEC))
     });
@@ -231,10 +232,10 @@ async fn acceptance_job_068_a_late_pod_of_a_finished_job_loses_its_finalizer_des
     let _manager = world.start().await;
     let job = world.job("j", json!({}));
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
     let mut left = 3;
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == "patch pods late" && left > 0 {
             left -= 1;
             return failure(504, "Timeout");
@@ -265,19 +266,19 @@ async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
         owner("Job", "batch/v1", &job["metadata"]["uid"]),
         json!([FINALIZER]),
     );
-    world.delete_gracefully("early");
+    world.delete_pod_gracefully("early");
     pass(5 * SEC).await;
     assert!(world.has_finalizer("early"), "the Job exists on the server");
     assert_eq!(world.call_count("get jobs j"), 1);
     // A 404 because Jobs are not served at the moment does not prove that the Job is gone.
-    world.intercept(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
+    world.fail_requests(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
     world.create_pod(
         "next",
         json!({ "app": "x" }),
         owner("Job", "batch/v1", &job["metadata"]["uid"]),
         json!([FINALIZER]),
     );
-    world.delete_gracefully("next");
+    world.delete_pod_gracefully("next");
     pass(5 * SEC).await;
     assert!(world.call_count("get jobs j") >= 2 && world.has_finalizer("early") && world.has_finalizer("next"));
 }
@@ -286,7 +287,7 @@ async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
 async fn pods_of_a_deleted_job_lose_the_finalizer_when_the_job_informer_syncs_late() {
     let world = World::new();
     world.create_pod("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
-    world.delete_gracefully("left");
+    world.delete_pod_gracefully("left");
     let mut first = true;
     world.cluster.intercept(move |call| {
         let is_first = call.resource == "jobs" && std::mem::take(&mut first);
@@ -303,11 +304,11 @@ async fn a_removed_finalizer_is_not_removed_again_when_the_end_is_observed_first
     let _manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
-    let pod = world.active()[0].clone();
+    let pod = world.active_pods()[0].clone();
     let cluster = world.cluster.clone();
     let patch = format!("patch pods {pod}");
     let wanted = patch.clone();
-    world.intercept(move |line, _| {
+    world.fail_requests(move |line, _| {
         if line == wanted {
             cluster.freeze_watches("pods");
         }

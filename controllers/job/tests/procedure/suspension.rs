@@ -1,9 +1,10 @@
 //! Jobs that are suspended, resumed, or managed by another controller.
 
 use client::Limits;
+use harness::pass;
 use serde_json::{Value, json};
 
-use crate::world::{MS, SEC, World, pass};
+use crate::world::{MS, SEC, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_056_058_a_suspended_job_deletes_its_pods_uncounted_and_restarts_when_resumed() {
@@ -11,12 +12,12 @@ async fn acceptance_job_056_058_a_suspended_job_deletes_its_pods_uncounted_and_r
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 4 }));
     pass(5 * SEC).await;
-    world.active().iter().for_each(|it| world.run(it));
+    world.active_pods().iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(500 * MS).await;
-    assert_eq!((world.active().len(), world.with_finalizer()), (0, 0));
-    world.kill_terminating();
+    assert_eq!((world.active_pods().len(), world.with_finalizer()), (0, 0));
+    world.remove_terminating_pods();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
     let status = world.status("j");
@@ -25,7 +26,7 @@ async fn acceptance_job_056_058_a_suspended_job_deletes_its_pods_uncounted_and_r
     pass(500 * MS).await;
     let now = world.clock.wall().as_second();
     pass(3 * SEC).await;
-    assert_eq!((world.conditions("j"), world.active().len()), (vec!["Suspended=False JobResumed".to_owned()], 2));
+    assert_eq!((world.conditions("j"), world.active_pods().len()), (vec!["Suspended=False JobResumed".to_owned()], 2));
     let start: clock::Timestamp = world.status("j")["startTime"].as_str().unwrap().parse().unwrap();
     assert!((start.as_second() - now).abs() <= 1, "{start}");
     let events = world.events().await;
@@ -41,7 +42,7 @@ async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(5 * SEC).await;
-    world.active().iter().for_each(|it| world.run(it));
+    world.active_pods().iter().for_each(|it| world.run_pod(it));
     pass(5 * SEC).await;
     drop(manager);
     let manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
@@ -50,7 +51,7 @@ async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
     pass(3 * SEC).await;
     manager.stop();
     pass(20 * SEC).await;
-    let (released, active) = (world.pods().len() - world.with_finalizer(), world.active());
+    let (released, active) = (world.pods().len() - world.with_finalizer(), world.active_pods());
     let unheld: Vec<&String> = active.iter().filter(|it| !world.has_finalizer(it)).collect();
     assert!(released > 0 && !active.is_empty(), "{released} of 100 released when the manager stopped");
     assert!(unheld.is_empty(), "{} of {released}", unheld.len());
@@ -66,12 +67,12 @@ async fn without_the_feature_gate_a_suspended_job_keeps_its_start_time_until_it_
     let start = world.status("j")["startTime"].clone();
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(100 * SEC).await;
-    assert_eq!((world.status("j")["startTime"].clone(), world.active().len()), (start.clone(), 0));
+    assert_eq!((world.status("j")["startTime"].clone(), world.active_pods().len()), (start.clone(), 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
     world.edit("j", |spec| spec["suspend"] = json!(false));
     pass(5 * SEC).await;
     assert!(world.status("j")["startTime"].as_str() > start.as_str());
-    assert_eq!((world.conditions("j"), world.active().len()), (vec!["Suspended=False JobResumed".to_owned()], 1));
+    assert_eq!((world.conditions("j"), world.active_pods().len()), (vec!["Suspended=False JobResumed".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,13 +84,13 @@ async fn acceptance_job_057_unfulfilled_expectations_delay_a_suspension() {
     world.cluster.freeze_watches("pods");
     world.job("j", json!({}));
     pass(3 * SEC).await;
-    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.active_pods().len(), 1);
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.conditions("j")), (1, vec![]));
+    assert_eq!((world.active_pods().len(), world.conditions("j")), (1, vec![]));
     world.cluster.unfreeze_watches("pods");
     pass(200 * SEC).await;
-    assert_eq!(world.active(), [""; 0]);
+    assert_eq!(world.active_pods(), [""; 0]);
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }
 
@@ -121,13 +122,13 @@ async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_releases_its_pod
     let _manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
-    world.run(&world.active()[0]);
+    world.run_pod(&world.active_pods()[0]);
     pass(3 * SEC).await;
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
     world.cluster.delete("jobs.batch", "n", "j");
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert_eq!((world.conditions("j"), world.active().len(), world.with_finalizer()), (vec![], 1, 0));
+    assert_eq!((world.conditions("j"), world.active_pods().len(), world.with_finalizer()), (vec![], 1, 0));
     assert_eq!(world.call_count("delete pods"), 0);
 }
 
@@ -159,7 +160,7 @@ async fn acceptance_job_063_a_job_managed_by_any_other_controller_is_ignored() {
     world.cluster.clear_requests();
     world.cluster.create(pod_of(&theirs, "theirs"));
     pass(5 * SEC).await;
-    world.delete_gracefully("theirs");
+    world.delete_pod_gracefully("theirs");
     pass(5 * SEC).await;
     assert_eq!((world.lines(), world.has_finalizer("theirs")), (vec![], true));
     let external = r#"job_controller_jobs_by_external_controller_total{controller_name="example.com/controller"}"#;
@@ -172,7 +173,7 @@ async fn acceptance_job_064_our_own_name_in_managed_by_changes_nothing() {
     let _manager = world.start().await;
     world.job("j", json!({ "managedBy": "kubernetes.io/job-controller" }));
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
+    world.succeed(&world.active_pods()[0]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }

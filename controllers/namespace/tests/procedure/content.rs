@@ -1,9 +1,10 @@
 //! Content other than pods: how it is deleted, what fails, and what is reported.
 
+use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, forbidden, line, not_allowed, not_found, pass};
+use crate::world::{MS, SEC, World, forbidden, line, not_allowed, not_found};
 
 const STATUS: &str = "update namespaces/status a";
 const GET: &str = "get namespaces a";
@@ -11,7 +12,7 @@ const GET: &str = "get namespaces a";
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_013_a_finalizer_on_content_is_reported_and_waited_for() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("apps/v1", "Deployment", "a", "held", &["custom.io/finalizer"]);
     world.config_map("a", "x");
     let _manager = world.start().await;
@@ -36,7 +37,7 @@ async fn acceptance_namespace_013_a_finalizer_on_content_is_reported_and_waited_
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_one_by_one() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     world.object("v1", "Secret", "a", "two", &[]);
     let resource = |plural: &str, kind: &str, verbs: &[&str]| json!({ "resource": plural, "responseKind": { "kind": kind }, "scope": "Namespaced", "verbs": verbs });
@@ -70,7 +71,7 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
 #[tokio::test(start_paused = true)]
 async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
@@ -105,7 +106,7 @@ async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
 #[tokio::test(start_paused = true)]
 async fn an_empty_list_resolves_a_failed_delete() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| (line == "deletecollection configmaps a").then_some(Interception::LoseAnswer));
@@ -123,7 +124,7 @@ async fn an_empty_list_resolves_a_failed_delete() {
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_page() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     (0..100).for_each(|number| world.object("v1", "Secret", "a", &format!("x-{number}"), &[]));
     let manager = world.start().await;
     world.fail_requests(|line, _| match line {
@@ -141,7 +142,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
     assert_eq!(world.lines("a").last().map(String::as_str).unwrap_or_default().split(' ').next(), Some("delete"));
 
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     (0..1234).for_each(|number| world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]));
     let manager = world.start().await;
     world.fail_requests(|line, _| (line == "list secrets a").then_some(Interception::DelayAnswer(SEC)));
@@ -156,7 +157,7 @@ async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_pag
 async fn acceptance_namespace_017_a_kind_not_found_in_one_namespace_is_deleted_in_the_next() {
     let world = World::new();
     for name in ["a", "b"] {
-        world.namespace(name);
+        world.create_namespace(name);
         world.config_map(name, "x");
     }
     let _manager = world.start().await;
@@ -177,7 +178,7 @@ async fn acceptance_namespace_017_a_kind_not_found_in_one_namespace_is_deleted_i
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_018_a_refused_deletecollection_is_no_error() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     let _manager = world.start().await;
     world.fail_requests(|line, _| if line == "deletecollection secrets a" { not_allowed() } else { None });
@@ -192,7 +193,7 @@ async fn acceptance_namespace_018_a_refused_deletecollection_is_no_error() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_reported_once_and_recovers() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "one", &[]);
     world.config_map("a", "x");
     world.object("apps/v1", "ReplicaSet", "a", "x", &[]);
@@ -231,7 +232,7 @@ async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_rep
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_022_nothing_gets_the_orphan_finalizer() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("batch/v1", "Job", "a", "job", &["x.io/hold"]);
     let job = world.cluster.get("jobs", "a", "job").unwrap();
     world.cluster.create(json!({
@@ -256,7 +257,7 @@ async fn acceptance_namespace_022_nothing_gets_the_orphan_finalizer() {
 #[tokio::test(start_paused = true)]
 async fn requested_deletions_are_listed_and_not_repeated() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -272,7 +273,7 @@ async fn requested_deletions_are_listed_and_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_list_of_many_pages_is_counted_to_its_end() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     for number in 0..1234 {
         world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]);
     }
@@ -287,7 +288,7 @@ async fn a_list_of_many_pages_is_counted_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn objects_waiting_in_the_foreground_are_deleted_again_in_the_background() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     // No garbage collector runs in this test, so the object would wait forever for its dependents.
     world.object("v1", "Secret", "a", "waits", &["foregroundDeletion"]);
     world.object("apps/v1", "ReplicaSet", "a", "orphans", &["orphan"]);
@@ -308,7 +309,7 @@ async fn objects_waiting_in_the_foreground_are_deleted_again_in_the_background()
 #[tokio::test(start_paused = true)]
 async fn objects_put_into_foreground_deletion_later_are_deleted_again_in_the_background() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     world.delete_namespace("a");

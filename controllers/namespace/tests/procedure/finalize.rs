@@ -5,10 +5,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, conflict, not_found, pass};
+use crate::world::{MS, SEC, World, conflict, not_found};
 
 const FINALIZE: &str = "update namespaces/finalize a";
 const STATUS: &str = "update namespaces/status a";
@@ -17,7 +18,7 @@ const GET: &str = "get namespaces a";
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_001_an_active_namespace_queued_by_mistake_costs_one_get() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let active = world.cluster.get("namespaces", "", "a").unwrap();
     // The cache shows it terminating, the server does not.
     world.fail_requests(move |line, _| {
@@ -34,7 +35,7 @@ async fn acceptance_namespace_001_an_active_namespace_queued_by_mistake_costs_on
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_002_content_is_deleted_at_once_and_the_namespace_after_five_seconds() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     let start = world.clock.now();
@@ -56,7 +57,7 @@ async fn acceptance_namespace_002_content_is_deleted_at_once_and_the_namespace_a
 #[tokio::test(start_paused = true)]
 async fn content_created_during_the_delay_is_deleted_before_the_namespace() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     world.delete_namespace("a");
     pass(4 * SEC).await;
@@ -71,7 +72,7 @@ async fn content_created_during_the_delay_is_deleted_before_the_namespace() {
 #[tokio::test(start_paused = true)]
 async fn the_delay_is_kept_however_far_our_clock_is_ahead_of_the_servers() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     let start = world.clock.now();
     world.cluster.update("namespaces", "", "a", |it| {
@@ -90,7 +91,7 @@ async fn the_delay_is_kept_however_far_our_clock_is_ahead_of_the_servers() {
 #[tokio::test(start_paused = true)]
 async fn a_proof_of_emptiness_is_repeated_when_the_namespace_had_to_wait() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     let start = world.clock.now();
@@ -117,7 +118,7 @@ async fn a_proof_of_emptiness_is_repeated_when_the_namespace_had_to_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_waits_has_its_proofs_renewed_only_twice_a_minute() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -133,7 +134,7 @@ async fn a_namespace_that_waits_has_its_proofs_renewed_only_twice_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn the_log_of_a_deleted_namespace_has_its_numbers() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     (0..500).for_each(|number| world.config_map("a", &format!("x-{number}")));
     let _manager = world.start().await;
     // Our watch shows the deletion before the response arrives.
@@ -148,7 +149,7 @@ async fn the_log_of_a_deleted_namespace_has_its_numbers() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_003_015_a_finalized_namespace_costs_one_get_even_when_discovery_fails() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     // A finalizer in the metadata keeps it.
     world.cluster.update("namespaces", "", "a", |it| {
         it["metadata"]["finalizers"] = json!(["foreign/hold"]);
@@ -166,7 +167,7 @@ async fn acceptance_namespace_003_015_a_finalized_namespace_costs_one_get_even_w
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_004_the_phase_is_written_first() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     world.delete_namespace("a");
     world.cluster.update("namespaces", "", "a", |it| it["status"]["phase"] = json!("Active"));
@@ -183,7 +184,7 @@ async fn acceptance_namespace_004_the_phase_is_written_first() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_005_an_empty_namespace_is_proved_empty_reported_and_finalized() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     world.delete_namespace("a");
     pass(SEC).await;
@@ -200,7 +201,7 @@ async fn acceptance_namespace_005_an_empty_namespace_is_proved_empty_reported_an
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_006_only_our_own_entry_is_removed() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.cluster.update("namespaces", "", "a", |it| {
         it["spec"]["finalizers"] = json!(["z.io/last", "kubernetes", "b.io/first", "z.io/last"]);
         it["metadata"]["labels"]["mine"] = json!("yes");
@@ -222,7 +223,7 @@ async fn acceptance_namespace_006_only_our_own_entry_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_007_a_finalize_conflict_is_retried_on_the_fresh_object() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
     world.fail_requests(move |line, _| {
@@ -243,7 +244,7 @@ async fn acceptance_namespace_007_a_finalize_conflict_is_retried_on_the_fresh_ob
 #[tokio::test(start_paused = true)]
 async fn repeated_conflicts_are_bounded() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     world.fail_requests(|line, _| if line == FINALIZE { conflict() } else { None });
     world.delete_namespace("a");
@@ -258,7 +259,7 @@ async fn repeated_conflicts_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalized() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     let _manager = world.start().await;
     let (cluster, mut first) = (world.cluster.clone(), true);
     world.fail_requests(move |line, _| {
@@ -290,7 +291,7 @@ async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalize
 async fn acceptance_namespace_023_a_namespace_that_is_gone_at_a_write_is_success() {
     for gone in [STATUS, FINALIZE] {
         let world = World::new();
-        world.namespace("a");
+        world.create_namespace("a");
         let _manager = world.start().await;
         let cluster = world.cluster.clone();
         world.fail_requests(move |line, _| {
@@ -314,7 +315,7 @@ async fn acceptance_namespace_023_a_namespace_that_is_gone_at_a_write_is_success
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_028_conditions_that_cannot_be_written_do_not_delay_the_namespace() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| if line == STATUS { conflict() } else { None });
@@ -328,7 +329,7 @@ async fn acceptance_namespace_028_conditions_that_cannot_be_written_do_not_delay
 async fn acceptance_namespace_026_a_restarted_controller_finishes_what_terminates() {
     let world = World::new();
     for name in ["a", "b", "c"] {
-        world.namespace(name);
+        world.create_namespace(name);
         world.pod(name, "held", 30, &["x.io/hold"]);
         world.config_map(name, "x");
     }
@@ -358,7 +359,7 @@ async fn acceptance_namespace_026_a_restarted_controller_finishes_what_terminate
 #[tokio::test(start_paused = true)]
 async fn a_restored_spec_finalizer_enqueues_the_namespace() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.cluster.update("namespaces", "", "a", |it| it["metadata"]["finalizers"] = json!(["foreign/hold"]));
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -372,7 +373,7 @@ async fn a_restored_spec_finalizer_enqueues_the_namespace() {
 #[tokio::test(start_paused = true)]
 async fn a_stale_pass_deletes_nothing_of_a_successor() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "old");
     let _manager = world.start().await;
     let mut first = true;
@@ -385,7 +386,7 @@ async fn a_stale_pass_deletes_nothing_of_a_successor() {
     // During the pass, the namespace is force-deleted and created again.
     world.cluster.remove("configmaps", "a", "old");
     world.cluster.remove("namespaces", "", "a");
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "new");
     pass(60 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
@@ -396,7 +397,7 @@ async fn a_stale_pass_deletes_nothing_of_a_successor() {
 async fn a_long_first_pass_does_not_prolong_the_delay() {
     for (pass_takes, at_least) in [(3, 5), (7, 7)] {
         let world = World::new();
-        world.namespace("a");
+        world.create_namespace("a");
         world.config_map("a", "x");
         let _manager = world.start().await;
         world.fail_requests(move |line, _| {

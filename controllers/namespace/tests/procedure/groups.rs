@@ -1,16 +1,17 @@
 //! API groups that appear, disappear and fail.
 
+use harness::pass;
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Interception};
 
-use crate::world::{MS, SEC, World, pass};
+use crate::world::{MS, SEC, World};
 
 const FINALIZE: &str = "update namespaces/finalize a";
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_delays_only_the_finalizer() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     world.object("apps/v1", "ReplicaSet", "a", "x", &[]);
     world.object("batch/v1", "Job", "a", "hidden", &[]);
@@ -61,7 +62,7 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_dela
 #[tokio::test(start_paused = true)]
 async fn failed_discovery_deletes_nothing_and_is_retried() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| {
@@ -81,7 +82,7 @@ async fn failed_discovery_deletes_nothing_and_is_retried() {
 #[tokio::test(start_paused = true)]
 async fn a_server_without_aggregated_discovery_is_read_group_by_group() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     world.object("batch/v1", "Job", "a", "x", &[]);
     let _manager = world.start().await;
@@ -108,13 +109,13 @@ async fn a_server_without_aggregated_discovery_is_read_group_by_group() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_027_a_kind_that_came_after_the_start_is_emptied_too() {
     let world = World::new();
-    world.namespace("early");
+    world.create_namespace("early");
     let _manager = world.start().await;
     world.delete_namespace("early");
     pass(500 * MS).await;
     // Discovery is cached by now, without this kind.
     world.custom_kind("widgets", "Widget");
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     world.delete_namespace("a");
     pass(10 * SEC).await;
@@ -126,7 +127,7 @@ async fn acceptance_namespace_027_a_kind_that_came_after_the_start_is_emptied_to
 async fn acceptance_namespace_029_an_aggregated_api_that_is_down_stops_nothing_else() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "p", 0, &[]);
     world.config_map("a", "x");
     world.object("batch/v1", "Job", "a", "x", &[]);
@@ -147,7 +148,7 @@ async fn acceptance_namespace_029_an_aggregated_api_that_is_down_stops_nothing_e
 async fn a_discovered_group_that_does_not_respond_is_named_by_kind() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     let _manager = world.start().await;
@@ -167,7 +168,7 @@ async fn a_discovered_group_that_does_not_respond_is_named_by_kind() {
 async fn a_kind_whose_cluster_list_hangs_is_listed_in_each_namespace() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
-    ["a", "b", "held"].iter().for_each(|it| world.namespace(it));
+    ["a", "b", "held"].iter().for_each(|it| world.create_namespace(it));
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     world.object("v1", "Secret", "held", "x", &["x.io/hold"]);
     let _manager = world.start().await;
@@ -177,7 +178,7 @@ async fn a_kind_whose_cluster_list_hangs_is_listed_in_each_namespace() {
     pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
     // The list is not repeated soon, while namespaces terminate.
-    world.namespace("c");
+    world.create_namespace("c");
     world.delete_namespace("c");
     pass(6 * SEC).await;
     assert!(!world.exists("c"));
@@ -213,7 +214,7 @@ async fn a_discovery_that_hangs_or_is_empty_is_reported() {
     ];
     for (answer, want) in cases {
         let world = World::new();
-        world.namespace("a");
+        world.create_namespace("a");
         world.config_map("a", "x");
         let _manager = world.start().await;
         world.fail_requests(move |line, _| line.starts_with("GET /api").then(|| answer(line)));
@@ -236,7 +237,7 @@ async fn a_delete_request_is_removed_with_its_kind_but_not_when_discovery_fails(
     for (fault, want) in cases {
         let world = World::new();
         world.custom_kind("widgets", "Widget");
-        world.namespace("a");
+        world.create_namespace("a");
         world.object("example.com/v1", "Widget", "a", "x", &["x.io/hold"]);
         world.object("v1", "Secret", "a", "x", &["x.io/hold"]);
         let _manager = world.start().await;

@@ -1,8 +1,9 @@
 //! Many namespaces at once: what they share, and that none blocks another.
 
+use harness::pass;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, forbidden, line, pass};
+use crate::world::{MS, SEC, World, forbidden, line};
 
 fn name(number: usize) -> String {
     format!("n-{number}")
@@ -12,7 +13,7 @@ fn name(number: usize) -> String {
 async fn acceptance_namespace_024_a_hundred_namespaces_deleted_at_once_are_soon_gone() {
     let world = World::new();
     for number in 0..100 {
-        world.namespace(&name(number));
+        world.create_namespace(&name(number));
         world.config_map(&name(number), "x");
         world.object("v1", "Secret", &name(number), "x", &[]);
     }
@@ -28,7 +29,7 @@ async fn kinds_are_listed_once_and_not_for_each_namespace() {
     let world = World::new();
     (0..20).for_each(|number| world.custom_kind(&format!("w{number}s"), &format!("W{number}")));
     for number in 0..60 {
-        world.namespace(&name(number));
+        world.create_namespace(&name(number));
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
@@ -62,7 +63,7 @@ async fn kinds_are_listed_once_and_not_for_each_namespace() {
 async fn hanging_namespaces_do_not_starve_the_others() {
     let world = World::new();
     for number in 0..30 {
-        world.namespace(&name(number));
+        world.create_namespace(&name(number));
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
@@ -72,7 +73,7 @@ async fn hanging_namespaces_do_not_starve_the_others() {
     // By then the time limit of each has passed.
     pass(120 * SEC).await;
     assert!((0..30).all(|number| world.exists(&name(number))));
-    world.namespace("good");
+    world.create_namespace("good");
     world.config_map("good", "x");
     world.delete_namespace("good");
     pass(10 * SEC).await;
@@ -86,7 +87,7 @@ async fn hanging_namespaces_do_not_starve_the_others() {
 async fn slow_failing_namespaces_pause_between_passes() {
     let world = World::new();
     for number in 0..12 {
-        world.namespace(&name(number));
+        world.create_namespace(&name(number));
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
@@ -115,7 +116,7 @@ async fn slow_failing_namespaces_pause_between_passes() {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_in_time_again_is_not_slow_any_more() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     let hang = |line: &str, _: &test_cluster::Call| line.ends_with("secrets a").then_some(Interception::Hang);
@@ -145,9 +146,9 @@ async fn a_namespace_in_time_again_is_not_slow_any_more() {
 #[tokio::test(start_paused = true)]
 async fn kinds_with_objects_in_many_namespaces_are_listed_in_each() {
     let world = World::new();
-    world.namespace("crowd");
+    world.create_namespace("crowd");
     (0..600).for_each(|number| world.config_map("crowd", &format!("x-{number}")));
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -163,7 +164,7 @@ async fn a_kind_that_never_responds_uses_each_worker_for_seconds_only() {
     let world = World::new();
     world.custom_kind("widgets", "Widget");
     for number in 0..40 {
-        world.namespace(&name(number));
+        world.create_namespace(&name(number));
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
@@ -174,7 +175,7 @@ async fn a_kind_that_never_responds_uses_each_worker_for_seconds_only() {
     let left = (0..40).filter(|number| world.count("configmaps", &name(*number)) > 0).count();
     assert_eq!(left, 0, "of 40");
     pass(300 * SEC).await;
-    world.namespace("new");
+    world.create_namespace("new");
     world.config_map("new", "x");
     world.delete_namespace("new");
     pass(2 * SEC).await;
@@ -194,7 +195,7 @@ async fn hanging_kinds_do_not_keep_a_healthy_kind_of_their_group_out_of_a_pass()
     let world = World::new();
     hung_kinds(&world, 12);
     world.custom_kind("zebras", "Zebra");
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("example.com/v1", "Zebra", "a", "first", &[]);
     let _manager = world.start().await;
     world.fail_requests(|_, call| call.resource.starts_with("hung").then_some(Interception::Hang));
@@ -217,7 +218,7 @@ async fn a_kind_slower_than_a_usual_pass_is_deleted_in_a_slow_pass() {
     for (takes, within) in [(3, 10), (5, 60), (15, 60), (55, 90)] {
         let world = World::new();
         world.custom_kind("widgets", "Widget");
-        world.namespace("a");
+        world.create_namespace("a");
         world.object("example.com/v1", "Widget", "a", "x", &[]);
         let _manager = world.start().await;
         world.fail_requests(move |line, _| match line {
@@ -235,7 +236,7 @@ async fn a_kind_slower_than_a_usual_pass_is_deleted_in_a_slow_pass() {
 async fn slow_kinds_within_the_limit_do_not_keep_the_last_kinds_out_of_a_pass() {
     let world = World::new();
     hung_kinds(&world, 140);
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
     // The first passes (30 s and 75 s) end before they have requested all kinds.
@@ -251,7 +252,7 @@ async fn slow_kinds_within_the_limit_do_not_keep_the_last_kinds_out_of_a_pass() 
 async fn many_kinds_with_hanging_cluster_lists_delay_no_namespace() {
     let world = World::new();
     hung_kinds(&world, 300);
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("example.com/v1", "Hung298", "a", "x", &[]);
     let _manager = world.start().await;
     world.fail_requests(|line, _| (line.starts_with("list hung") && line.ends_with('*')).then_some(Interception::Hang));
@@ -263,7 +264,7 @@ async fn many_kinds_with_hanging_cluster_lists_delay_no_namespace() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_list_of_the_cluster_shortens_no_call_in_the_namespace() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "p", 0, &[]);
     let _manager = world.start().await;
     world.fail_requests(|line, _| match line {

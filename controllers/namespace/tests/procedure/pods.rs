@@ -1,14 +1,15 @@
 //! Pods are deleted first, with their grace period, and the namespace is synced when they are gone.
 
-use crate::world::{MS, SEC, World, forbidden, not_found, pass};
+use crate::world::{MS, SEC, World, forbidden, not_found};
 use api::Pod;
+use harness::pass;
 
 const GET: &str = "get namespaces a";
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_009_everything_else_waits_for_the_last_pod() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "held", 0, &["x.io/hold"]);
     world.config_map("a", "x");
     let _manager = world.start().await;
@@ -30,7 +31,7 @@ async fn acceptance_namespace_009_everything_else_waits_for_the_last_pod() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_010_pods_in_their_grace_period_are_listed_after_half_of_it() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "slow", 30, &[]);
     world.config_map("a", "x");
     let _manager = world.start().await;
@@ -50,7 +51,7 @@ async fn acceptance_namespace_010_pods_in_their_grace_period_are_listed_after_ha
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_011_pods_with_a_finalizer_are_listed_every_eight_seconds() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "held", 2, &["x.io/hold"]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -69,7 +70,7 @@ async fn acceptance_namespace_011_pods_with_a_finalizer_are_listed_every_eight_s
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_012_pods_after_their_grace_period_are_an_error() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "undead", 2, &[]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -92,7 +93,7 @@ async fn acceptance_namespace_012_pods_after_their_grace_period_are_an_error() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "p", 0, &[]);
     world.config_map("a", "x");
     let _manager = world.start().await;
@@ -118,7 +119,7 @@ async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_031_conditions_show_the_pods_that_are_waited_for() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "one", 30, &["x.io/hold"]);
     world.pod("a", "two", 30, &["x.io/hold", "y.io/hold"]);
     let _manager = world.start().await;
@@ -138,10 +139,10 @@ async fn acceptance_namespace_031_conditions_show_the_pods_that_are_waited_for()
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_its_own_watch() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "one", 60, &[]);
     world.pod("a", "two", 60, &[]);
-    world.namespace("b");
+    world.create_namespace("b");
     world.pod("b", "other", 60, &[]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -165,7 +166,7 @@ async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_its_own_wat
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_a_shared_informer() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "one", 60, &[]);
     world.pod("a", "two", 60, &[]);
     let _manager = world.start_with(|informers| drop(informers.typed::<Pod>())).await;
@@ -184,7 +185,7 @@ async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_a_shared_in
 #[tokio::test(start_paused = true)]
 async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "p", 1, &[]);
     world.object("v1", "Service", "a", "s", &[]);
     let _manager = world.start().await;
@@ -193,7 +194,7 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
     world.cluster.delete("pods", "a", "p");
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
-    world.namespace("a");
+    world.create_namespace("a");
     assert_eq!((world.count("pods", "a"), world.count("services", "a")), (0, 0));
     world.config_map("a", "new");
     pass(400 * SEC).await;
@@ -205,7 +206,7 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
 async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_pods() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "owner");
     world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
     let _manager = world.start().await;
@@ -238,7 +239,7 @@ async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_p
 async fn uncounted_network_policies_delay_the_rest_only_for_the_safety_delay() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     let _manager = world.start().await;
     world.fail_requests(|line, _| if line.contains("meshnetworkpolicies") { forbidden() } else { None });
@@ -254,7 +255,7 @@ async fn uncounted_network_policies_delay_the_rest_only_for_the_safety_delay() {
 async fn network_policies_not_served_by_one_api_server_delay_the_rest_for_the_safety_delay() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
-    world.namespace("a");
+    world.create_namespace("a");
     world.config_map("a", "x");
     world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
     let _manager = world.start().await;
@@ -269,7 +270,7 @@ async fn network_policies_not_served_by_one_api_server_delay_the_rest_for_the_sa
 #[tokio::test(start_paused = true)]
 async fn finalizers_of_uncounted_content_are_unknown_while_pods_remain() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
     let _manager = world.start().await;
     world.delete_namespace("a");
@@ -289,7 +290,7 @@ async fn finalizers_of_uncounted_content_are_unknown_while_pods_remain() {
 #[tokio::test(start_paused = true)]
 async fn a_404_for_the_pods_list_is_not_an_empty_list() {
     let world = World::new();
-    world.namespace("a");
+    world.create_namespace("a");
     world.pod("a", "p", 0, &[]);
     world.config_map("a", "x");
     let _manager = world.start().await;

@@ -1,44 +1,30 @@
-//! A cluster, and managers that run the controller against it.
+//! Namespaces and their content in the shared test world.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use client::Limits;
-use clock::{Clock, Timestamp};
-use controller::Builder;
+use harness::{Manager, pass};
 use informer::Informers;
 use namespace_controller::Options;
 use serde_json::{Value, json};
-use tasks::Scope;
-use test_cluster::{Call, Interception, TestCluster};
-use testing::Rig;
-use tokio_util::sync::CancellationToken;
+use test_cluster::{Call, Interception};
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-pub(crate) struct World {
-    pub(crate) clock: Clock,
-    pub(crate) cluster: TestCluster,
-    log: testing::Log,
-}
+pub(crate) struct World(harness::World);
 
-/// One process. Dropping it is a crash.
-pub(crate) struct Manager {
-    _scope: Scope,
-    stop: CancellationToken,
-}
+impl Deref for World {
+    type Target = harness::World;
 
-impl Manager {
-    /// Stops as on SIGTERM: no more keys are processed, and requests in flight complete.
-    pub(crate) fn stop(&self) {
-        self.stop.cancel();
+    fn deref(&self) -> &harness::World {
+        &self.0
     }
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
-        Self { cluster: TestCluster::new(clock.clone()), clock, log: testing::listen() }
+        Self(harness::World::new(namespace_controller::NAME))
     }
 
     /// Starts a manager and waits until it works.
@@ -48,20 +34,13 @@ impl World {
 
     /// The same. Calls `first` before the controller is registered.
     pub(crate) async fn start_with(&self, first: impl FnOnce(&Informers)) -> Manager {
-        let limits = Limits { qps: 20.0, burst: 30 };
-        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
-        first(&deps.informers);
-        let mut builder = Builder::new(namespace_controller::NAME, deps);
-        namespace_controller::start(&mut builder, Options::default());
-        let controller = builder.build();
-        let run = stop.clone();
-        scope.spawner().spawn("controller", async move { controller.run(run, std::future::ready(())).await });
+        let start = |builder: &mut controller::Builder| {
+            first(&builder.deps().informers);
+            namespace_controller::start(builder, Options::default());
+        };
+        let manager = self.process(Limits { qps: 20.0, burst: 30 }, Duration::ZERO, start).lead();
         pass(100 * MS).await;
-        Manager { _scope: scope, stop }
-    }
-
-    pub(crate) fn namespace(&self, name: &str) {
-        self.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        manager
     }
 
     pub(crate) fn delete_namespace(&self, name: &str) {
@@ -159,11 +138,6 @@ impl World {
         calls.iter().filter(|it| line(it) == wanted).map(|it| it.at.saturating_duration_since(since)).collect()
     }
 
-    /// The log lines with these words since the start of this world.
-    pub(crate) fn logged(&self, words: &str) -> Vec<String> {
-        self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
-    }
-
     /// Lets the interceptor answer some requests of the controller.
     pub(crate) fn fail_requests(&self, mut respond: impl FnMut(&str, &Call) -> Option<Interception> + Send + 'static) {
         self.cluster.intercept(move |call| {
@@ -210,8 +184,4 @@ pub(crate) fn not_allowed() -> Option<Interception> {
 
 pub(crate) fn conflict() -> Option<Interception> {
     Some(Interception::status(409, "Conflict", "the object has been modified"))
-}
-
-pub(crate) async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
 }

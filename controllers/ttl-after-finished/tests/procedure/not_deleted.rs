@@ -1,8 +1,9 @@
 //! Jobs that the controller must not delete.
 
+use harness::pass;
 use serde_json::{Value, json};
 
-use crate::world::{MS, SEC, World, complete, condition, job, pass};
+use crate::world::{MS, SEC, World, complete, condition, job, queued};
 
 /// Runs with one such Job from the start, and another that is created and updated later. The controller sends no
 /// request for either and queues neither.
@@ -15,7 +16,7 @@ async fn assert_ignored(name: &str, made: impl Fn(&str) -> Value) {
     world.cluster.update("jobs", "default", "new", |it| it["metadata"]["labels"] = json!({ "seen": "yes" }));
     pass(3600 * SEC).await;
     assert_eq!(world.lines(), [""; 0], "{name}");
-    assert_eq!(manager.queued(), 0.0, "{name}");
+    assert_eq!(queued(&manager), 0, "{name}");
     assert!(world.get("old").is_some() && world.get("new").is_some(), "{name}");
 }
 
@@ -60,9 +61,9 @@ async fn acceptance_ttl_008_a_deleting_job_is_ignored() {
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     world.cluster.create(held);
     let _manager = world.start().await;
-    world.until(5 * SEC).await;
+    world.sleep_until(5 * SEC).await;
     world.cluster.delete("jobs", "default", "a");
-    world.until(3600 * SEC).await;
+    world.sleep_until(3600 * SEC).await;
     assert!(world.get("a").is_some());
     assert_eq!(world.lines(), [""; 0]);
 }

@@ -8,10 +8,10 @@ use api::{Cached, ControllerRevision, Meta, Resource, Selector};
 use client::Limits;
 use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
+use harness::Rig;
 use revisions::{HASH_LABEL, NewRevision, RevisionControl, RevisionError, Stored, of_owner, revision_hash};
 use serde_json::{Value, json};
 use test_cluster::{Call, Interception, TestCluster};
-use testing::Rig;
 use workload::{ClaimError, ObjectWriter, Owner, claim};
 
 /// The data of the tests, and the name of its revision without a collision.

@@ -8,11 +8,11 @@ use api::{Atom, Namespace};
 use client::Limits;
 use clock::{Clock, Timestamp};
 use controller::{Backoff, Builder, Controller, Deps, Lane, Outcome, Proof};
+use harness::Rig;
 use parking_lot::Mutex;
 use serde_json::json;
 use tasks::Scope;
 use test_cluster::TestCluster;
-use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "test-controller";

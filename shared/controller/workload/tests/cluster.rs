@@ -8,10 +8,10 @@ use api::{Cached, Meta, Pod, Resource, Uid};
 use client::{ApiError, Limits};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
+use harness::Rig;
 use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
 use test_cluster::{Call, Interception, TestCluster};
-use testing::Rig;
 use workload::{ClaimError, Claimed, ObjectWriter, Owner, PodControl, claim, is_gone};
 
 const FINALIZER: &str = "example.com/ours";

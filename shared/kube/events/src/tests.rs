@@ -42,7 +42,7 @@ struct Rig {
     metrics: Metrics,
     recorder: Recorder,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
-    log: testing::Log,
+    log: harness::Log,
 }
 
 /// A recorder and a server that responds by the script, and then always with `fallback`.
@@ -91,7 +91,7 @@ fn rig(script: impl IntoIterator<Item = ScriptedResponse>, fallback: ScriptedRes
         component: "job-controller".to_owned(),
         host: "host-1".to_owned(),
     });
-    Rig { scope, clock, metrics, recorder, requests, log: testing::listen() }
+    Rig { scope, clock, metrics, recorder, requests, log: harness::listen() }
 }
 
 async fn respond(response: ScriptedResponse) -> Result<Response<Incoming>, BoxError> {

@@ -298,7 +298,7 @@ mod tests {
         std::fs::write(&path, &authority).unwrap();
         let mut options = authentication();
         (options.client_authorities, options.proxy_authorities) = (Some(path.clone()), Some(path.clone()));
-        let log = ::testing::listen();
+        let log = harness::listen();
         let (_, authorities) = AuthoritySources::open(&options, None, Clock::system()).await.unwrap();
         assert!(authorities.borrow().clients.is_some() && authorities.borrow().proxies.is_none());
         let lines = log.lines();

@@ -1,9 +1,3 @@
-//! Helpers for the tests of several crates; never part of mini-kcm.
+//! The seeded simulation of whole processes (`docs/simulation.md`); never part of mini-kcm.
 
-mod log;
-mod rig;
 pub mod sim;
-pub mod tls;
-
-pub use log::{Log, listen};
-pub use rig::Rig;

@@ -268,7 +268,7 @@ async fn response_to_long_path_or_method_is_small() {
 
 #[tokio::test]
 async fn long_path_and_method_are_shortened_in_the_log() {
-    let log = ::testing::listen();
+    let log = harness::listen();
     let pages = auth_layer(Server::Down, PROBES).0.protect(pages());
     let long = "A".repeat(10_000);
     let request = http::Request::builder().method(&*long).uri(format!("/{long}")).body(Body::empty()).unwrap();

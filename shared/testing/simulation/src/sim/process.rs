@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{World, network, request::SimRequest};
-use crate::Rig;
+use harness::Rig;
 
 /// `--leader-elect-renew-deadline`: a process must not send a write this long after it sent its last renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ struct Rig {
     scope: Scope,
     env: Environment,
     queue: Queue<&'static str>,
-    log: testing::Log,
+    log: harness::Log,
 }
 
 fn rig() -> Rig {
@@ -32,7 +32,7 @@ fn rig() -> Rig {
     let (clock, metrics) = (Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
     let queue = Queue::new("test", Backoff::default(), clock.clone(), &metrics);
     let env = Environment { spawner: scope.spawner(), clock, metrics, stop: CancellationToken::new() };
-    Rig { scope, env, queue, log: testing::listen() }
+    Rig { scope, env, queue, log: harness::listen() }
 }
 
 impl Rig {
