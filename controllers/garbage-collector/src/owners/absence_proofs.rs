@@ -1,20 +1,17 @@
 //! Caches proofs that owners are gone, up to a fixed number of entries.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-    sync::Arc,
-};
+use std::num::NonZeroUsize;
 
 use api::{Atom, Uid};
+use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::{graph::Coordinates, rules::evidence::Gone};
 
 /// The size of upstream's `absentOwnerCache`.
-const ABSENCE_CACHE_SIZE: usize = 500;
+const ABSENCE_CACHE_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(499);
 /// Dependents that appear late do so within minutes. Ten thousand uids need a few hundred kilobytes.
-const ORPHANED_OWNERS_SIZE: usize = 10_000;
+const ORPHANED_OWNERS_SIZE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
 
 /// Proofs kept for one uid. If dependents claim more coordinates than this, only the last are kept, and the others are
 /// requested again.
@@ -25,11 +22,11 @@ const MAX_PROOFS_PER_UID: usize = 16;
 /// the graph keeps the proof; this cache serves dependents that are not observed yet. Entries do not expire, because
 /// the server never reuses a uid. Only a restore of etcd can bring an object back: all proofs of a uid are removed when
 /// the object is observed.
-pub(crate) struct AbsenceCache(Mutex<Lru<Uid, AbsenceProofs>>);
+pub(crate) struct AbsenceCache(Mutex<LruCache<Uid, AbsenceProofs>>);
 
 impl Default for AbsenceCache {
     fn default() -> Self {
-        Self(Mutex::new(Lru::new(ABSENCE_CACHE_SIZE)))
+        Self(Mutex::new(empty_cache(ABSENCE_CACHE_SIZE)))
     }
 }
 
@@ -45,18 +42,18 @@ impl AbsenceCache {
         let mut lru = self.0.lock();
         match lru.get_mut(&uid) {
             Some(proofs) if proofs.0.len() < MAX_PROOFS_PER_UID => proofs.insert(gone),
-            _ => lru.insert(uid, AbsenceProofs(vec![gone])),
+            _ => drop(lru.put(uid, AbsenceProofs(vec![gone]))),
         }
     }
 
     /// Removes all proofs of a uid, because the object was observed.
     pub(crate) fn remove(&self, shown: &Uid) {
-        self.0.lock().remove(shown);
+        self.0.lock().pop(shown);
     }
 
     /// Removes everything, because every object may exist again.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Lru::new(ABSENCE_CACHE_SIZE);
+        self.0.lock().clear();
     }
 }
 
@@ -91,11 +88,11 @@ impl AbsenceProofs {
 }
 
 /// Owners whose dependents this process orphaned. A dependent that is observed late must stay too.
-pub(crate) struct OrphanedOwners(Mutex<Lru<Uid, ()>>);
+pub(crate) struct OrphanedOwners(Mutex<LruCache<Uid, ()>>);
 
 impl Default for OrphanedOwners {
     fn default() -> Self {
-        Self(Mutex::new(Lru::new(ORPHANED_OWNERS_SIZE)))
+        Self(Mutex::new(empty_cache(ORPHANED_OWNERS_SIZE)))
     }
 }
 
@@ -105,67 +102,25 @@ impl OrphanedOwners {
     }
 
     pub(crate) fn insert(&self, owner: Uid) {
-        self.0.lock().insert(owner, ());
+        self.0.lock().put(owner, ());
     }
 
     /// Removes everything after a restore of etcd, because the owners may exist again.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Lru::new(ORPHANED_OWNERS_SIZE);
+        self.0.lock().clear();
     }
 
     /// Removes an owner, because it is deleted in another way after all.
     pub(crate) fn remove(&self, owner: &Uid) {
-        self.0.lock().remove(owner);
+        self.0.lock().pop(owner);
     }
 }
 
-/// A table that removes the least recently used entry when it is full.
-struct Lru<K, V> {
-    capacity: usize,
-    /// The counter of uses.
-    now: u64,
-    entries: HashMap<Arc<K>, (u64, V)>,
-    by_use: BTreeMap<u64, Arc<K>>,
-}
-
-impl<K: Eq + Hash, V> Lru<K, V> {
-    fn new(capacity: usize) -> Self {
-        Self { capacity, now: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
-    }
-
-    /// Returns the value of `key` and marks it as used.
-    fn get(&mut self, key: &K) -> Option<&V> {
-        self.get_mut(key).map(|it| &*it)
-    }
-
-    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let (used, value) = self.entries.get_mut(key)?;
-        if let Some(key) = self.by_use.remove(used) {
-            self.now += 1;
-            *used = self.now;
-            self.by_use.insert(self.now, key);
-        }
-        Some(value)
-    }
-
-    fn remove(&mut self, key: &K) {
-        if let Some((used, _)) = self.entries.remove(key) {
-            self.by_use.remove(&used);
-        }
-    }
-
-    fn insert(&mut self, key: K, value: V) {
-        self.remove(&key);
-        if self.entries.len() >= self.capacity
-            && let Some((_, oldest)) = self.by_use.pop_first()
-        {
-            self.entries.remove(&oldest);
-        }
-        self.now += 1;
-        let key = Arc::new(key);
-        self.by_use.insert(self.now, key.clone());
-        self.entries.insert(key, (self.now, value));
-    }
+/// `LruCache::new` would allocate the memory of all entries now.
+fn empty_cache<V>(size: NonZeroUsize) -> LruCache<Uid, V> {
+    let mut cache = LruCache::unbounded();
+    cache.resize(size);
+    cache
 }
 
 #[cfg(test)]
@@ -190,21 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_gc_008_a_full_cache_removes_the_least_recently_used() {
-        let mut lru = Lru::new(2);
-        lru.insert("a", 1);
-        lru.insert("b", 2);
-        assert_eq!(lru.get(&"a"), Some(&1));
-        lru.insert("c", 3); // Evicts b.
-        lru.insert("c", 4); // Replaces its own entry.
-        assert_eq!(["a", "b", "c"].map(|it| lru.get(&it).copied()), [Some(1), None, Some(4)]);
-        assert_eq!((lru.entries.len(), lru.by_use.len()), (2, 2));
-    }
-
-    #[test]
     fn acceptance_gc_008_five_hundred_owners_are_cached_and_recently_used_ones_stay() {
         let cache = AbsenceCache::default();
-        for number in 0..=ABSENCE_CACHE_SIZE {
+        for number in 0..=ABSENCE_CACHE_SIZE.get() {
             cache.insert(gone(&format!("owner-{number}"), "a"));
         }
         let namespace = Atom::from("a");

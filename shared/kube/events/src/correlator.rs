@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, hash::Hash, num::NonZeroUsize, time::Duration};
 
 use clock::{Instant, Timestamp};
 use fastrand::Rng;
@@ -6,15 +6,15 @@ use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+use lru::LruCache;
 
 use crate::{
-    lru::Lru,
     name_generator::NameGenerator,
     report::{EventType, Report},
 };
 
 /// The maximum number of entries in each of the three tables.
-const MAX_ENTRIES: usize = 4096;
+const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// From this number of different messages with the same reason, they are combined into one Event.
 const COMBINE_FROM: usize = 10;
 /// After this time without an event of that reason, the messages are counted from the start.
@@ -37,9 +37,9 @@ pub(crate) struct ReportingComponent {
 pub(crate) struct Correlator {
     component: ReportingComponent,
     name_generator: NameGenerator,
-    groups: Lru<AggregateKey, Similar>,
-    events: Lru<EventKey, EventRecord>,
-    spam: Lru<SpamKey, TokenBucket>,
+    groups: LruCache<AggregateKey, Similar>,
+    events: LruCache<EventKey, EventRecord>,
+    spam: LruCache<SpamKey, TokenBucket>,
 }
 
 /// The object of an event and its type. This is the key of the spam filter.
@@ -85,14 +85,21 @@ struct TokenBucket {
     full_at: Instant,
 }
 
+/// `LruCache::new` would allocate the memory of all entries now.
+fn empty_table<K: Eq + Hash, V>() -> LruCache<K, V> {
+    let mut table = LruCache::unbounded();
+    table.resize(MAX_ENTRIES);
+    table
+}
+
 impl Correlator {
     pub(crate) fn new(component: ReportingComponent, rng: Rng) -> Self {
         Self {
             component,
             name_generator: NameGenerator::new(rng),
-            groups: Lru::new(MAX_ENTRIES),
-            events: Lru::new(MAX_ENTRIES),
-            spam: Lru::new(MAX_ENTRIES),
+            groups: empty_table(),
+            events: empty_table(),
+            spam: empty_table(),
         }
     }
 
@@ -102,21 +109,21 @@ impl Correlator {
         let Report { object, type_, reason, message, wall, at } = report;
         let spam_key = SpamKey::new(&object, type_);
         let aggregate_key = AggregateKey { spam_key: spam_key.clone(), reason: reason.clone() };
-        let similar = self.groups.entry(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
+        let similar = self.groups.get_or_insert_mut(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
         let (event_key, message) = if similar.record_message(&message, at) {
             (EventKey::Combined(aggregate_key), format!("{COMBINED_PREFIX}{message}"))
         } else {
             let field_path = object.field_path.clone().unwrap_or_default();
             (EventKey::Single { aggregate_key, field_path, message: message.clone() }, message)
         };
-        let record = self.events.entry(event_key, || EventRecord {
+        let record = self.events.get_or_insert_mut(event_key, || EventRecord {
             name: self.name_generator.next_name(&spam_key.name, wall),
             first: wall,
             count: 0,
         });
         record.count = record.count.saturating_add(1);
         // The spam filter is last, so that dropped reports are counted.
-        let bucket = self.spam.entry(spam_key, || TokenBucket { full_at: at });
+        let bucket = self.spam.get_or_insert_mut(spam_key, || TokenBucket { full_at: at });
         bucket.try_take(at).then(|| build(&self.component, record, object, type_, reason, message, wall))
     }
 }

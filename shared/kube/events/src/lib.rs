@@ -6,7 +6,6 @@
 //! do no I/O.
 
 mod correlator;
-mod lru;
 mod name_generator;
 mod recorder;
 mod report;
