@@ -59,7 +59,7 @@ mod tests {
         });
         assert_eq!(other.join().unwrap().len(), 1);
         tracing::error!(number = 1, "ours");
-        assert_eq!(log.lines(), ["ERROR testing::log::tests: ours number=1"]);
+        assert_eq!(log.lines(), ["ERROR harness::log::tests: ours number=1"]);
         assert!(listen().lines().is_empty(), "a new log starts empty");
     }
 }
