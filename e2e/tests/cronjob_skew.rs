@@ -1,7 +1,7 @@
-//! Many CronJobs with the same minute: how long after it the last Job is created.
+//! A benchmark: many CronJobs with the same minute, and how long after it the last Job is created.
 //!
-//! `CRONJOBS` is their number (40 unless set); `docs/benchmarks.md` has 10,000. `E2E_MANAGER=go` measures the upstream
-//! manager.
+//! `cargo test -p e2e --test cronjob_skew -- --ignored --nocapture`. `CRONJOBS` is their number (40 unless set);
+//! `docs/benchmarks.md` has 10,000. `E2E_MANAGER=go` measures the upstream manager.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -14,11 +14,7 @@ use e2e::{AuditEvent, Flavour, Identity, Launch, Options, eventually, namespaces
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use support::{On, on_both_servers};
-
-on_both_servers! {
-    cronjobs_of_same_minute_start_in_it_once_each
-}
+use support::On;
 
 const NAMESPACE: &str = "same-minute";
 /// At least this many are created per second.
@@ -43,10 +39,11 @@ fn quantile(sorted: &[SignedDuration], part: usize) -> SignedDuration {
     sorted[(sorted.len() * part / 100).min(sorted.len() - 1)]
 }
 
-async fn cronjobs_of_same_minute_start_in_it_once_each(on: On) {
-    let Some(server) =
-        on.server("CronJobs of one minute", Options { audit: true, ..Options::default() }).await.unwrap()
-    else {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a benchmark, which waits for a minute: run it with --ignored"]
+async fn cronjobs_of_same_minute_start_in_it_once_each() {
+    let options = Options { audit: true, ..Options::default() };
+    let Some(server) = On::Real.server("CronJobs of one minute", options).await.unwrap() else {
         return;
     };
     let flavour = Flavour::from_environment();
@@ -97,7 +94,7 @@ async fn cronjobs_of_same_minute_start_in_it_once_each(on: On) {
     let usage = e2e::Usage::of(manager.pid()).unwrap();
     let (p50, p99, last) = (quantile(&skews, 50), quantile(&skews, 99), skews[total - 1]);
     report(&format!(
-        "{total} CronJobs of one minute with {flavour:?} on the {on:?} server: skew p50 {p50:?}, p99 {p99:?}, last {last:?}; \
+        "{total} CronJobs of one minute with {flavour:?}: skew p50 {p50:?}, p99 {p99:?}, last {last:?}; \
          processor {:?}, resident {} KiB",
         usage.cpu, usage.resident_kib
     ));

@@ -109,7 +109,8 @@ impl Correlator {
         let Report { object, type_, reason, message, wall, at } = report;
         let spam_key = SpamKey::new(&object, type_);
         let aggregate_key = AggregateKey { spam_key: spam_key.clone(), reason: reason.clone() };
-        let similar = self.groups.get_or_insert_mut(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
+        let similar =
+            self.groups.get_or_insert_mut(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
         let (event_key, message) = if similar.record_message(&message, at) {
             (EventKey::Combined(aggregate_key), format!("{COMBINED_PREFIX}{message}"))
         } else {
