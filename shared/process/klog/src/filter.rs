@@ -19,6 +19,7 @@ pub const OUR_CRATES: &[&str] = &[
     "events",
     "fake_nodes",
     "garbage_collector_controller",
+    "harness",
     "informer",
     "job_controller",
     "klog",
