@@ -1,7 +1,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use api::{
-    Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version, uri,
+    Atom, Cached, Meta, Namespace, ObjectKey, Page, RawMetadata, Resource, StatusOwner, Typed, Uid, Version, uri,
 };
 use bytes::Bytes;
 use clock::{Instant, Timestamp};
@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use crate::{
     ApiError, Incoming, RecentWrites, Stack,
-    layers::{Create, CreateTimeouts, NoRetry, RateLimiter},
+    layers::{Create, CreateTimeouts, RateLimiter},
 };
 
 /// Requests the response of a write as metadata only: decoding a returned Pod costs more than sending it.
@@ -325,27 +325,6 @@ impl Api {
         drain(send(&self.writes, request).await?).await
     }
 
-    /// Evicts a pod through the eviction subresource. If a PodDisruptionBudget does not allow it, the result is
-    /// [`ApiError::Busy`]. This client does not retry it.
-    ///
-    /// # Errors
-    /// As [`ApiError`].
-    pub async fn evict(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<(), ApiError> {
-        let body = json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": { "namespace": namespace, "name": name },
-            "deleteOptions": options.body(),
-        });
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
-        let mut request = request(Method::POST, &path, JSON, Some((JSON, encode(&body)?)))?;
-        request.extensions_mut().insert(NoRetry);
-        if let Some(recent_writes) = &self.recent_writes {
-            recent_writes.record_deletion(&Pod::resource(), ObjectKey::new(namespace, name));
-        }
-        drain(send(&self.writes, request).await?).await
-    }
-
     async fn write(
         &self,
         resource: &Resource,
@@ -420,19 +399,15 @@ impl ListOptions {
 
 impl DeleteOptions {
     fn encode(&self) -> Result<Bytes, ApiError> {
-        encode(&self.body())
-    }
-
-    fn body(&self) -> impl Serialize {
         let Self { propagation, uid, version, grace } = self;
         let any = uid.is_some() || version.is_some();
-        DeleteBody {
+        encode(&DeleteBody {
             api_version: "v1",
             kind: "DeleteOptions",
             propagation_policy: propagation.map(Propagation::as_str),
             grace_period_seconds: *grace,
             preconditions: any.then_some(Preconditions { uid: uid.as_ref(), resource_version: version.as_ref() }),
-        }
+        })
     }
 }
 
@@ -555,8 +530,8 @@ mod tests {
 
     #[test]
     fn delete_options_contain_only_what_is_set() {
-        let bare = json!(DeleteOptions::default().body());
-        assert_eq!(bare, json!({ "apiVersion": "v1", "kind": "DeleteOptions" }));
+        let sent = |options: DeleteOptions| serde_json::from_slice::<Value>(&options.encode().unwrap()).unwrap();
+        assert_eq!(sent(DeleteOptions::default()), json!({ "apiVersion": "v1", "kind": "DeleteOptions" }));
         let all = DeleteOptions {
             propagation: Some(Propagation::Foreground),
             uid: Some(Uid::new("u")),
@@ -570,7 +545,7 @@ mod tests {
             "gracePeriodSeconds": 0,
             "preconditions": { "uid": "u", "resourceVersion": "7" },
         });
-        assert_eq!(json!(all.body()), want);
+        assert_eq!(sent(all), want);
     }
 
     #[test]

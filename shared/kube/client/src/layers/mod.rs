@@ -37,7 +37,6 @@ pub(crate) use self::{
     identity::{authorize, user_agent},
     rate_limiter::{NoRateLimit, RateLimiter},
     request_metrics::RequestMetrics,
-    retry::NoRetry,
     warnings::Warnings,
 };
 
@@ -118,7 +117,7 @@ impl Layers {
     }
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        if !self.0.retries || request.extensions().get::<NoRetry>().is_some() {
+        if !self.0.retries {
             return self.send_identified(request).await;
         }
         let began = self.0.clock.now();

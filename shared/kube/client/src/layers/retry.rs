@@ -16,11 +16,6 @@ const WAKE_INTERVAL: Duration = Duration::from_secs(60);
 /// long before the worker that waits for it counts as stuck (`controller::STALL`).
 const MAX_ELAPSED: Duration = Duration::from_secs(120);
 
-/// Marks a request that is never retried. The 429 of an eviction is the decision of a PodDisruptionBudget and not
-/// overload.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NoRetry;
-
 /// How long to wait before the request is retried; `None` if it must not be.
 ///
 /// A request is retried only after a response with `Retry-After`. After a 429 the server has done nothing. After a 503

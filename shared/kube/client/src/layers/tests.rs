@@ -179,17 +179,13 @@ async fn waiting_request_wakes_its_worker_each_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn evictions_reflectors_reviews_and_the_lease_are_not_retried() {
+async fn reflectors_reviews_and_the_lease_are_not_retried() {
     let bench = Bench::scripted(&[(429, Some("1"), "")]);
-    let err = bench.controller().evict("ns", "a", &DeleteOptions::default()).await.unwrap_err();
-    assert!(matches!(err, ApiError::Busy { .. }));
     assert!(bench.watcher().list("/api/v1/pods", "*/*").await.is_err());
     assert!(bench.watcher().watch("/api/v1/pods?watch=1", "*/*").await.is_err());
     assert!(bench.clients.unfenced("reviews", LIMITS).post("/apis/x", &json!({})).await.is_err());
     assert!(bench.clients.lease(SECOND).read("/lease", "*/*").await.is_err());
-    let requests = bench.requests();
-    assert_eq!(requests.len(), 5);
-    assert_eq!(requests[0].uri, "/api/v1/namespaces/ns/pods/a/eviction");
+    assert_eq!(bench.requests().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,14 +302,13 @@ async fn write_answered_with_503_has_an_unknown_outcome() {
     let api = bench.controller();
     let patch = Patch::Merge(json!({}));
     type Write<'a> = futures::future::BoxFuture<'a, Result<(), ApiError>>;
-    let writes: [(&str, usize, Write<'_>); 3] = [
+    let writes: [(&str, usize, Write<'_>); 2] = [
         ("a create is not retried", 1, Box::pin(create(&api))),
         (
             "a patch is retried ten times",
             11,
             Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) }),
         ),
-        ("an eviction is not retried", 1, Box::pin(async { api.evict("ns", "a", &DeleteOptions::default()).await })),
     ];
     for (name, requests, write) in writes {
         let before = bench.requests().len();
@@ -393,10 +388,9 @@ async fn only_creates_have_a_server_side_timeout() {
     create(&api).await.unwrap();
     api.patch(&pods(), "ns", "a", None, &Patch::Merge(json!({}))).await.unwrap();
     api.delete(&pods(), "ns", "a", &DeleteOptions::default()).await.unwrap();
-    api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
     let _ = api.list_metadata(&pods(), None, &ListOptions::default()).await;
     let hinted: Vec<_> = bench.requests().iter().map(|it| it.uri.contains("timeout=")).collect();
-    assert_eq!(hinted, [true, false, false, false, false]);
+    assert_eq!(hinted, [true, false, false, false]);
     // 15 s − 1 s − 2.5 s, in whole seconds.
     assert_eq!(bench.requests()[0].uri, "/api/v1/namespaces/ns/pods?fieldValidation=Ignore&timeout=11s");
     assert_eq!(bench.requests()[0].method, Method::POST);
@@ -418,11 +412,10 @@ async fn only_writes_of_objects_skip_field_validation() {
     let writes = bench.requests().len();
     api.delete(&pods, "ns", "a", &DeleteOptions::default()).await.unwrap();
     api.delete_collection(&pods, "ns", crate::Propagation::Background).await.unwrap();
-    api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
     api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &json!({})).await.unwrap();
     api.get::<api::Pod>(&pods, "ns", "a").await.unwrap();
     let requests = bench.requests();
-    assert_eq!((writes, requests.len()), (5, 10));
+    assert_eq!((writes, requests.len()), (5, 9));
     for (index, it) in requests.iter().enumerate() {
         assert_eq!(it.uri.ends_with("?fieldValidation=Ignore"), index < writes, "{} {}", it.method, it.uri);
     }
