@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{CronJob, Entry};
-use client::Api;
+use client::{Api, error_chain};
 use futures::{StreamExt, stream};
 
 use crate::{
@@ -44,7 +44,7 @@ async fn write(ctx: &Ctx, api: &Api, cron_job: &CronJob, attempt: u32) -> bool {
     let answered = resolve_unanswered_create(ctx, api, cron_job, &[], &mut change).await;
     let written = write_or_keep(ctx, api, cron_job, change).await;
     let Err(err) = written.and(answered) else { return true };
-    let (key, err) = (cron_job.meta.as_ref().key(), controller::error_chain(&err));
+    let (key, err) = (cron_job.meta.as_ref().key(), error_chain(&err));
     tracing::warn!(%key, attempt, err, "Cannot write the last status of a term");
     false
 }

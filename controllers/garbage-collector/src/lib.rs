@@ -35,7 +35,6 @@ use api::Uid;
 use clock::Clock;
 use controller::{
     Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Outcome, Profile, Registration, Right, Settings,
-    error_chain,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -211,7 +210,7 @@ impl Ctx {
         match result {
             Err(err @ (delete::Error::OwnersUnknown { .. } | delete::Error::Unproved { .. })) => {
                 let outcome = self.requeue_later(item);
-                tracing::error!(err = error_chain(&err), ?outcome, "Sync failed");
+                tracing::error!(err = client::error_chain(&err), ?outcome, "Sync failed");
                 Ok(outcome)
             }
             other => other,

@@ -29,7 +29,7 @@ impl<K: Eq + Hash + Clone> LastErrors<K> {
         let mut last = self.0.lock();
         match &result {
             Ok(_) => drop(last.remove(key)),
-            Err(err) => drop(last.insert(key.clone(), controller::error_chain(err))),
+            Err(err) => drop(last.insert(key.clone(), client::error_chain(err))),
         }
         drop(last);
         result

@@ -9,7 +9,7 @@ mod worker_health;
 mod workers;
 
 pub use self::{
-    outcome::{Outcome, error_chain},
+    outcome::Outcome,
     worker_health::{Reading, STALL, Stuck, WorkerHealth},
     workers::{Environment, Workers},
 };

@@ -511,7 +511,7 @@ pub(crate) async fn collect(response: Response<Incoming>) -> Result<Bytes, ApiEr
     let collected = response.into_body().collect().await;
     collected
         .map(http_body_util::Collected::to_bytes)
-        .map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error::chain(&*err))))
+        .map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error_chain(&*err))))
 }
 
 /// Reads a response to its end and discards it.
@@ -519,7 +519,7 @@ async fn drain(response: Response<Incoming>) -> Result<(), ApiError> {
     debug_assert!(response.status() != StatusCode::NOT_ACCEPTABLE);
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
-        frame.map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error::chain(&*err))))?;
+        frame.map_err(|err| ApiError::unknown(format!("the response was cut off: {}", crate::error_chain(&*err))))?;
     }
     Ok(())
 }

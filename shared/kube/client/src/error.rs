@@ -159,8 +159,9 @@ fn requested_delay(status: &Status, retry_after: Option<Duration>) -> Option<Dur
     wait.map(|it| it.min(MAX_RETRY_AFTER))
 }
 
-/// An error with its causes. The message of hyper alone ("error sending request") contains none.
-pub(crate) fn chain(err: &(dyn std::error::Error + 'static)) -> String {
+/// An error and all its causes in one line. The message of hyper alone ("error sending request") contains no cause.
+#[must_use]
+pub fn error_chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut source = err.source();
     while let Some(cause) = source {
@@ -203,6 +204,16 @@ mod tests {
         assert!(matches!(read(404, None), ApiError::NotFound(_)));
         assert!(matches!(of(500, "InternalError", Some(1)), ApiError::Unknown { .. }));
         assert!(matches!(of(504, "Timeout", Some(1)), ApiError::Unknown { .. }));
+    }
+
+    #[test]
+    fn error_chain_contains_each_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Caused(&'static str, #[source] std::io::Error);
+        for (message, want) in [("cannot read", "cannot read: gone"), ("cannot read: gone", "cannot read: gone")] {
+            assert_eq!(error_chain(&Caused(message, std::io::Error::other("gone"))), want);
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Lines {
                         }
                     }
                     Poll::Ready(Some(Err(err))) => {
-                        self.end = Some(Err(LinesError::Broken(crate::error::chain(&*err))));
+                        self.end = Some(Err(LinesError::Broken(crate::error_chain(&*err))));
                     }
                 }
             }

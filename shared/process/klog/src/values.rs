@@ -1,4 +1,4 @@
-use std::{error::Error, fmt};
+use std::fmt;
 
 use tracing::field::{Field, Visit};
 
@@ -42,16 +42,6 @@ impl Visit for Fields {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         self.text(field, value.to_owned());
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        let mut text = value.to_string();
-        let mut cause = value.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        self.text(field, text);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {

@@ -1,4 +1,4 @@
-use std::{error::Error, fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// How a successful sync ends. A failed sync is always retried with back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,17 +10,4 @@ pub enum Outcome {
     /// The cache must first show our own writes. Sync again after this time, or when the informer enqueues the key.
     /// Counts as neither success nor failure.
     Parked(Duration),
-}
-
-/// An error and all its causes in one line.
-#[must_use]
-pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing into a string cannot fail.
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,5 +1,6 @@
 use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
+use client::error_chain;
 use clock::Clock;
 use futures::{FutureExt, future::poll_fn};
 use metrics::{IntCounter, Metrics};
@@ -9,7 +10,7 @@ use tracing::{Instrument, debug, error, info_span};
 
 use crate::{
     Queue,
-    runner::{Outcome, WorkerHealth, error_chain},
+    runner::{Outcome, WorkerHealth},
 };
 
 /// The environment of workers.

@@ -23,8 +23,7 @@ use self::{
     schedule::{RefusalOutcome, Schedule},
 };
 use crate::{
-    Api, ApiError, NotSent,
-    error::chain,
+    Api, ApiError, NotSent, error_chain,
     layers::{Authorize, RequestCredential, TokenSource, bearer},
 };
 
@@ -131,7 +130,7 @@ impl Inner {
                 schedule.record_issued(token, life, requested);
             }
             Err(err) => {
-                let why = chain(&err);
+                let why = error_chain(&err);
                 let now = self.clock.now();
                 match schedule.valid_token(now) {
                     Some(_) => tracing::warn!(account, err = %why, "cannot renew the token; the old one is still used"),

@@ -65,7 +65,7 @@ fn transport_error(err: BoxError) -> ApiError {
         Ok(err) => *err,
         Err(err) => match err.downcast_ref::<Unreachable>() {
             Some(Unreachable(why)) => ApiError::NotSent(NotSent::Unreachable(why.clone())),
-            None => ApiError::unknown(crate::error::chain(&*err)),
+            None => ApiError::unknown(crate::error_chain(&*err)),
         },
     }
 }

@@ -24,10 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use self::bearer::{Refusal, StopSignal};
-use crate::{
-    ApiError, Body, Incoming, NotSent, Stack, Term, Transport,
-    error::{chain, retry_after},
-};
+use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, error::retry_after, error_chain};
 
 pub(crate) use self::{
     bearer::{Authorize, RequestCredential, TokenSource, bearer},
@@ -194,7 +191,7 @@ impl Layers {
 fn api_error(err: crate::BoxError) -> ApiError {
     match err.downcast::<ApiError>() {
         Ok(err) => *err,
-        Err(err) => ApiError::NotSent(NotSent::Unreachable(format!("client credentials: {}", chain(&*err)))),
+        Err(err) => ApiError::NotSent(NotSent::Unreachable(format!("client credentials: {}", error_chain(&*err)))),
     }
 }
 

@@ -20,7 +20,7 @@ impl Http1Connection {
         let (sender, connection) = Builder::new().handshake::<_, Outgoing>(TokioIo::new(io)).await?;
         spawner.spawn("http1 connection", async move {
             if let Err(err) = connection.await {
-                tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
+                tracing::debug!(err = %crate::error_chain(&err), "Connection ended");
             }
         });
         Ok(Self { sender, retire: RetireHandle::default(), generation })

@@ -76,7 +76,7 @@ impl Http2Connection {
         };
         hyper::rt::Executor::execute(&streams, async move {
             if let Err(err) = connection.await {
-                tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
+                tracing::debug!(err = %crate::error_chain(&err), "Connection ended");
             }
         });
         let slots = Arc::new(Semaphore::new(limit.min(most.unwrap_or(Semaphore::MAX_PERMITS))));

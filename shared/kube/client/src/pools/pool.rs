@@ -26,8 +26,7 @@ use super::{
     http2::{Http2Connection, Http2Slot},
 };
 use crate::{
-    Body, BoxError, Incoming,
-    error::chain,
+    Body, BoxError, Incoming, error_chain,
     layers::{Deadline, Fence},
 };
 
@@ -121,7 +120,7 @@ impl Pool {
         let again = request.clone();
         match self.send_once(request).await {
             Err(SendFailure { why, never_processed: true }) => {
-                tracing::debug!(err = %chain(&*why), pool = self.0.policy.name, "Sending a request again that the server has not processed");
+                tracing::debug!(err = %error_chain(&*why), pool = self.0.policy.name, "Sending a request again that the server has not processed");
                 self.send_once(again).await.map_err(|it| it.why)
             }
             other => other.map_err(|it| it.why),
@@ -331,7 +330,7 @@ impl Pool {
     ) -> Result<T, Unreachable> {
         let limit = until.saturating_duration_since(self.0.clock.now());
         match tokio::time::timeout(limit, opening).await {
-            Ok(opened) => opened.map_err(|err| Unreachable(chain(&*err))),
+            Ok(opened) => opened.map_err(|err| Unreachable(error_chain(&*err))),
             Err(_) => Err(Unreachable(format!("no connection within {:.1} s", limit.as_secs_f64()))),
         }
     }
