@@ -28,4 +28,4 @@ pub use registration::{ByDefault, ControllerFlag, FlagKind, FlagValue, Registrat
 pub use runner::{Environment, Outcome, Reading, STALL, Stuck, WorkerHealth, Workers};
 pub use running::{Cache, Controller};
 pub use timed_key::TimedKey;
-pub use workqueue::{Added, Backoff, Core, Lane, Queue, Taken};
+pub use workqueue::{Backoff, Lane, Queue};

@@ -12,8 +12,4 @@ mod delayed;
 mod meters;
 mod queue;
 
-pub use self::{
-    backoff::Backoff,
-    core::{Added, Core, Lane, Taken},
-    queue::Queue,
-};
+pub use self::{backoff::Backoff, core::Lane, queue::Queue};

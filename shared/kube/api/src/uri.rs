@@ -27,7 +27,7 @@ pub fn value(text: &str) -> PercentEncode<'_> {
 
 /// Encodes a path segment. It may contain any character: names of roles may be any text, and the server does not check
 /// the names in owner references.
-pub fn segment(text: &str) -> PercentEncode<'_> {
+pub(crate) fn segment(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, &SEGMENT)
 }
 

@@ -48,13 +48,12 @@ pub struct Writes {
 
 impl RecentWrites {
     /// No writes.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self(Arc::new(Inner { clock, types: Mutex::default() }))
     }
 
     /// Records the resourceVersion that a write returned.
-    pub fn record_write(&self, resource: &Resource, version: &Version) {
+    pub(crate) fn record_write(&self, resource: &Resource, version: &Version) {
         let mut types = self.0.types.lock();
         let newest = &mut types.entry(resource.clone()).or_default().newest;
         if newest.as_ref().is_none_or(|it| it.is_older_than(version)) {
@@ -63,7 +62,7 @@ impl RecentWrites {
     }
 
     /// Records that a DELETE of one object was sent. Its response contains no resourceVersion.
-    pub fn record_deletion(&self, resource: &Resource, key: ObjectKey) {
+    pub(crate) fn record_deletion(&self, resource: &Resource, key: ObjectKey) {
         let now = self.0.clock.now();
         let mut types = self.0.types.lock();
         let it = types.entry(resource.clone()).or_default();
@@ -76,7 +75,7 @@ impl RecentWrites {
     }
 
     /// Records a write with an unknown result: a collection was deleted, or a response was lost.
-    pub fn record_unknown_outcome(&self, resource: &Resource) {
+    pub(crate) fn record_unknown_outcome(&self, resource: &Resource) {
         let now = self.0.clock.now();
         self.0.types.lock().entry(resource.clone()).or_default().untracked = Some(now);
     }

@@ -23,8 +23,8 @@
 //!
 //! # A reader that does not read
 //! klog's writes block, so a full pipe stops the renewal of the lease. Here a separate thread writes, and the lines
-//! that wait for it are bounded ([`PENDING_LIMIT`]). Beyond that, lines are dropped and counted, and a line with their
-//! number is written as soon as the reader reads again. [`Handle::end`] waits for the last line.
+//! that wait for it are bounded, to 1 MiB for each stream. Beyond that, lines are dropped and counted, and a line with
+//! their number is written as soon as the reader reads again. [`Handle::end`] waits for the last line.
 
 mod filter;
 mod format;
@@ -46,7 +46,6 @@ pub use crate::{
     filter::{FLAG, OUR_CRATES},
     handle::Handle,
     options::{Format, Options, Vmodule, VmoduleError},
-    stream::PENDING_LIMIT,
 };
 
 /// How much is logged: `-v`. klog has no upper bound; here levels above 6 add nothing.

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// How many bytes may wait for each of the two streams: some 5,000 lines.
-pub const PENDING_LIMIT: usize = 1 << 20;
+pub(crate) const PENDING_LIMIT: usize = 1 << 20;
 /// After a large batch the buffer is shrunk to this size.
 const BUFFER_SIZE: usize = 1 << 16;
 /// A stream that would block is tried again after this time.

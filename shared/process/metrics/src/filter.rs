@@ -49,8 +49,7 @@ impl MetricsFilter {
     }
 
     /// True when the family is disabled.
-    #[must_use]
-    pub fn is_disabled(&self, name: &str) -> bool {
+    pub(crate) fn is_disabled(&self, name: &str) -> bool {
         self.disabled.contains(name)
     }
 

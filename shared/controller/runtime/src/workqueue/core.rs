@@ -25,7 +25,7 @@ pub enum Lane {
 
 /// The effect of an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
+pub(crate) enum Added {
     /// The key is queued now.
     Queued,
     /// A worker has the key; it is queued after `done`.
@@ -36,11 +36,11 @@ pub enum Added {
 
 /// A key that a worker has taken.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken<K> {
+pub(crate) struct Taken<K> {
     /// The key. The worker must call `done` with it.
-    pub key: K,
+    pub(crate) key: K,
     /// How long the key was queued.
-    pub waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// The work queue without tasks and without a clock: each result depends only on the calls and the times passed to
@@ -48,7 +48,7 @@ pub struct Taken<K> {
 ///
 /// FIFO within a lane, by first add. The iteration order of the hash tables has no effect: they are only looked up by
 /// key, summed, or searched for their oldest entry.
-pub struct Core<K> {
+pub(crate) struct Core<K> {
     /// Each entry has a ticket. When a key moves to the other lane, its old entry stays in the lane and is ignored.
     lanes: [VecDeque<(u64, K)>; 2],
     /// How many entries of each lane are valid.
@@ -75,7 +75,7 @@ struct Waiting {
 impl<K: Eq + Hash + Clone> Core<K> {
     /// An empty queue.
     #[must_use]
-    pub fn new(backoff: Backoff) -> Self {
+    pub(crate) fn new(backoff: Backoff) -> Self {
         Self {
             lanes: [VecDeque::new(), VecDeque::new()],
             queued: [0, 0],
@@ -90,7 +90,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     }
 
     /// Adds `key`. A key that waits in the slow lane moves to the first lane when it is added with [`Lane::Now`].
-    pub fn add(&mut self, key: K, lane: Lane, now: Instant) -> Added {
+    pub(crate) fn add(&mut self, key: K, lane: Lane, now: Instant) -> Added {
         if self.shut_down {
             return Added::Nothing;
         }
@@ -117,19 +117,19 @@ impl<K: Eq + Hash + Clone> Core<K> {
 
     /// Adds `key` to the first lane at the time `at`. If the key has several such times, only the earliest counts. An
     /// immediate add does not remove this time.
-    pub fn add_after(&mut self, key: K, at: Instant) {
+    pub(crate) fn add_after(&mut self, key: K, at: Instant) {
         if !self.shut_down {
             self.delayed.insert(key, at);
         }
     }
 
     /// Removes the time at which `key` would be added, also a back-off. A key that is queued stays queued.
-    pub fn cancel_delay(&mut self, key: &K) {
+    pub(crate) fn cancel_delay(&mut self, key: &K) {
         self.delayed.remove(key);
     }
 
     /// Counts a failure of `key`, schedules its add after the back-off, and returns the back-off.
-    pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
+    pub(crate) fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.count_failure(&key, now);
         self.add_after(key, add_capped(now, delay));
         delay
@@ -138,7 +138,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     /// Counts an attempt at `key` that made no progress but did not fail, schedules its add after its own back-off, and
     /// returns the back-off. It takes no token of the shared bucket, so it does not delay failed keys, and failed keys
     /// do not delay it.
-    pub fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
+    pub(crate) fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.count_attempt(&key);
         self.add_after(key, add_capped(now, delay));
         delay
@@ -146,12 +146,12 @@ impl<K: Eq + Hash + Clone> Core<K> {
 
     /// The earliest time at which [`Core::enqueue_due`] will have something to do.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.delayed.next_deadline()
     }
 
     /// Queues the delayed keys whose time has come. Returns how many of them were not queued before.
-    pub fn enqueue_due(&mut self, now: Instant) -> usize {
+    pub(crate) fn enqueue_due(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(key) = self.delayed.pop(now) {
             if self.add(key, Lane::Now, now) != Added::Nothing {
@@ -162,7 +162,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     }
 
     /// Returns the next key for a worker. No other worker gets this key before [`Core::done`].
-    pub fn get(&mut self, now: Instant) -> Option<Taken<K>> {
+    pub(crate) fn get(&mut self, now: Instant) -> Option<Taken<K>> {
         let lane = self.next_lane()?;
         while let Some((ticket, key)) = self.lanes[lane as usize].pop_front() {
             let Some(waiting) = self.dirty.get(&key) else { continue };
@@ -180,31 +180,31 @@ impl<K: Eq + Hash + Clone> Core<K> {
 
     /// Ends the work on a key and returns how long the worker had it. If the key was added in the meantime, it is
     /// queued again.
-    pub fn done(&mut self, key: &K, now: Instant) -> Option<Duration> {
+    pub(crate) fn done(&mut self, key: &K, now: Instant) -> Option<Duration> {
         let since = self.processing.remove(key)?;
         self.queue_again(key);
         Some(now.saturating_duration_since(since))
     }
 
     /// Resets the failure count of `key`.
-    pub fn forget(&mut self, key: &K) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.limiter.forget(key);
     }
 
     /// How often `key` failed since the last [`Core::forget`].
     #[must_use]
-    pub fn failures(&self, key: &K) -> u32 {
+    pub(crate) fn failures(&self, key: &K) -> u32 {
         self.limiter.failures(key)
     }
 
     /// Accepts no more keys and removes the delayed ones. Queued keys can still be taken.
-    pub fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
         self.delayed.clear();
     }
 
     /// Shuts down and removes the queued keys too, so that workers get no further key.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.shut_down();
         self.lanes.iter_mut().for_each(VecDeque::clear);
         self.queued = [0, 0];
@@ -214,31 +214,31 @@ impl<K: Eq + Hash + Clone> Core<K> {
 
     /// True after a shutdown.
     #[must_use]
-    pub fn is_shut_down(&self) -> bool {
+    pub(crate) fn is_shut_down(&self) -> bool {
         self.shut_down
     }
 
     /// True after a shutdown, once no key is queued and no worker has a key.
     #[must_use]
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.shut_down && self.is_empty() && self.processing.is_empty()
     }
 
     /// How many keys are queued. Delayed keys and keys that workers have do not count.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.queued.iter().sum()
     }
 
     /// True when no key is queued.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// When the longest waiting key of both lanes was added.
     #[must_use]
-    pub fn oldest(&self) -> Option<Instant> {
+    pub(crate) fn oldest(&self) -> Option<Instant> {
         let firsts = self.lanes.iter().filter_map(|lane| {
             let meant = |(ticket, key): &(u64, K)| {
                 let waiting = self.dirty.get(key).filter(|it| it.ticket == Some(*ticket))?;
@@ -250,7 +250,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     }
 
     /// When each key that a worker has now was taken, in no order.
-    pub fn running(&self) -> impl Iterator<Item = Instant> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = Instant> {
         self.processing.values().copied()
     }
 

@@ -44,8 +44,7 @@ impl User {
     }
 
     /// True for [`User::anonymous`].
-    #[must_use]
-    pub fn is_anonymous(&self) -> bool {
+    pub(crate) fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
     }
 
