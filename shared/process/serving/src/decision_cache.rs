@@ -1,12 +1,13 @@
 //! The cache of the API server's decisions.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
 };
+use lru::LruCache;
 use parking_lot::Mutex;
 
 /// The key of a request: a digest, because the request itself may contain a secret.
@@ -15,23 +16,18 @@ pub(crate) type Key = [u8; 32];
 /// A bounded cache; the least recently used entry is removed first. Concurrent calls with the same key share one
 /// request.
 pub(crate) struct DecisionCache<V> {
-    capacity: usize,
     clock: Clock,
     inner: Mutex<Inner<V>>,
 }
 
 struct Inner<V> {
-    entries: BTreeMap<Key, Entry<V>>,
-    /// The keys in the order of their last use.
-    by_use: BTreeMap<u64, Key>,
-    use_count: u64,
+    entries: LruCache<Key, Entry<V>>,
     in_flight: BTreeMap<Key, WeakShared<BoxFuture<'static, V>>>,
 }
 
 struct Entry<V> {
     value: V,
     expires_at: Instant,
-    last_use: u64,
 }
 
 /// A value and how long it may be cached; zero means not at all.
@@ -40,9 +36,10 @@ pub(crate) type Cacheable<V> = (V, Duration);
 impl<V: Clone + Send + Sync + 'static> DecisionCache<V> {
     /// A cache for at most `capacity` values.
     pub(crate) fn new(capacity: usize, clock: Clock) -> Arc<Self> {
-        let inner =
-            Inner { entries: BTreeMap::new(), by_use: BTreeMap::new(), use_count: 0, in_flight: BTreeMap::new() };
-        Arc::new(Self { capacity, clock, inner: Mutex::new(inner) })
+        // `LruCache::new` would allocate the memory of all entries now.
+        let mut entries = LruCache::unbounded();
+        entries.resize(NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN));
+        Arc::new(Self { clock, inner: Mutex::new(Inner { entries, in_flight: BTreeMap::new() }) })
     }
 
     /// The cached value.
@@ -78,7 +75,7 @@ impl<V: Clone + Send + Sync + 'static> DecisionCache<V> {
             let mut inner = self.inner.lock();
             inner.in_flight.remove(&key);
             if !ttl.is_zero() {
-                inner.insert(key, value.clone(), now + ttl, self.capacity);
+                inner.entries.put(key, Entry { value: value.clone(), expires_at: now + ttl });
             }
             value
         }
@@ -88,15 +85,11 @@ impl<V: Clone + Send + Sync + 'static> DecisionCache<V> {
 
 impl<V: Clone + Send + Sync + 'static> Inner<V> {
     fn look_up(&mut self, key: &Key, now: Instant) -> Option<V> {
-        let entry = self.entries.get_mut(key)?;
-        self.by_use.remove(&entry.last_use);
+        let entry = self.entries.get(key)?;
         if entry.expires_at <= now {
-            self.entries.remove(key);
+            self.entries.pop(key);
             return None;
         }
-        self.use_count += 1;
-        entry.last_use = self.use_count;
-        self.by_use.insert(self.use_count, *key);
         Some(entry.value.clone())
     }
 
@@ -108,18 +101,6 @@ impl<V: Clone + Send + Sync + 'static> Inner<V> {
             self.in_flight.insert(key, weak);
         }
         shared
-    }
-
-    fn insert(&mut self, key: Key, value: V, expires_at: Instant, capacity: usize) {
-        self.use_count += 1;
-        if let Some(old) = self.entries.insert(key, Entry { value, expires_at, last_use: self.use_count }) {
-            self.by_use.remove(&old.last_use);
-        }
-        self.by_use.insert(self.use_count, key);
-        while self.entries.len() > capacity {
-            let Some((_, oldest)) = self.by_use.pop_first() else { break };
-            self.entries.remove(&oldest);
-        }
     }
 }
 
@@ -191,6 +172,6 @@ mod tests {
         assert_eq!(server.cache.look_up(&key(1)), Some(1));
         assert_eq!(server.cache.look_up(&key(2)), None);
         let inner = server.cache.inner.lock();
-        assert_eq!((inner.entries.len(), inner.by_use.len(), inner.in_flight.len()), (2, 2, 0));
+        assert_eq!((inner.entries.len(), inner.in_flight.len()), (2, 0));
     }
 }
