@@ -72,7 +72,7 @@ impl World {
         self.cluster.requests().into_iter().filter(|it| is_of(self.controller, it)).collect()
     }
 
-    /// The same calls as [`line`]s.
+    /// The same calls as [`line()`]s.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.calls().iter().map(line).collect()
@@ -92,7 +92,7 @@ impl World {
         wanted.map(|it| it.at.saturating_duration_since(self.start)).collect()
     }
 
-    /// Makes the API server respond to some calls of the controller with what `respond` returns for their [`line`].
+    /// Makes the API server respond to some calls of the controller with what `respond` returns for their [`line()`].
     pub fn fail_requests(&self, mut respond: impl FnMut(&str, &Call) -> Option<Interception> + Send + 'static) {
         let controller = self.controller;
         self.cluster.intercept(move |call| {
