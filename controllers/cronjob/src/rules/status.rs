@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_add_up() {
+    fn two_changes_are_added() {
         let began = Change { started: vec![active("a")], last_schedule: Some(60), ..Change::default() };
         let ended = Change { gone: [Uid::new("a")].into(), last_successful: Some(70), ..Change::default() };
         let next = Change { started: vec![active("b")], last_schedule: Some(120), ..Change::default() };

@@ -261,7 +261,7 @@ impl FirstStep {
         }
         // A pod that keeps a failure count for a replacement that cannot be created would block its terminating
         // namespace forever, because pods are deleted before Jobs there.
-        let is_needed = !applied.namespace_terminating && keeps_failure_count(plan, worker, at);
+        let is_needed = !applied.namespace_terminating && has_failure_count(plan, worker, at);
         snapshot.is_failed(worker) && !is_needed
     }
 
@@ -308,8 +308,8 @@ impl FirstStep {
 }
 
 /// Whether the pod keeps the failure count of its index.
-fn keeps_failure_count(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
-    plan.tally.indexes.as_ref().is_some_and(|it| it.last_failed_pods.keeps_failure_count(worker.index(), at))
+fn has_failure_count(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
+    plan.tally.indexes.as_ref().is_some_and(|it| it.last_failed_pods.has_failure_count(worker.index(), at))
 }
 
 #[cfg(test)]

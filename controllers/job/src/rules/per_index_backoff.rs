@@ -69,7 +69,7 @@ impl LastFailedPods {
     }
 
     /// Whether this is the pod that keeps the failure count of its index.
-    pub(crate) fn keeps_failure_count(&self, index: Option<u32>, at: usize) -> bool {
+    pub(crate) fn has_failure_count(&self, index: Option<u32>, at: usize) -> bool {
         index.is_some_and(|it| self.0.get(&it) == Some(&at))
     }
 

@@ -175,8 +175,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
 fn may_block_namespace_deletion(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     let Some(indexes) = &tally.indexes else { return false };
     let mut workers = snapshot.workers.iter().enumerate();
-    workers
-        .any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.last_failed_pods.keeps_failure_count(it.index(), at))
+    workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.last_failed_pods.has_failure_count(it.index(), at))
 }
 
 /// Decides about pods and returns the action for the metric, like `jobcontroller.manageJob`.

@@ -430,7 +430,7 @@ fn an_untracked_replacement_does_not_release_the_failure_count() {
     let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).without_finalizer()]);
     let plan = decide(spec, json!({}), &some, INPUTS);
     let indexes = plan.tally.indexes.as_ref().unwrap();
-    assert!(indexes.last_failed_pods.keeps_failure_count(Some(0), 0));
+    assert!(indexes.last_failed_pods.has_failure_count(Some(0), 0));
     assert_eq!(what(&plan, &some), "delete b");
 }
 
