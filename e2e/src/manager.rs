@@ -276,8 +276,8 @@ pub(crate) fn cargo_build(package: &str, build: Build) -> anyhow::Result<PathBuf
         Build::Debug => vec!["--workspace", "--bins", "--tests"],
         Build::Release => vec!["--release", "-p", package],
     });
-    // Cargo sets these for a test. ring's build script is run again when one of them changes, and with it all crates that
-    // depend on it would be built again.
+    // Cargo sets these for a test. ring's build script is run again when one of them changes, and then every crate that
+    // uses TLS would be built again.
     let of_test =
         |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "OUT_DIR";
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_test)) {

@@ -20,7 +20,7 @@ pub(crate) struct PodIndexes {
 
 impl PodIndexes {
     pub(crate) fn declare(pods: &Store<Pod>) -> Self {
-        Self { work: pods.declare_index(job_of), orphans: pods.declare_index(former_job_of) }
+        Self { work: pods.declare_index(job_of), orphans: pods.declare_index(labelled_job_of) }
     }
 }
 
@@ -40,7 +40,7 @@ fn job_of(entry: &Entry<Pod>) -> Option<Uid> {
 }
 
 /// The Job that a pod without a controller names. A pod that does not decode cannot be adopted.
-fn former_job_of(entry: &Entry<Pod>) -> Option<Uid> {
+fn labelled_job_of(entry: &Entry<Pod>) -> Option<Uid> {
     let pod = entry.readable()?;
     if pod.meta.as_ref().controller().is_some() { None } else { job_in_labels(pod) }
 }
@@ -83,13 +83,13 @@ mod tests {
     fn a_pod_that_does_not_decode_is_indexed_by_its_job() {
         let Entry::Readable(ended) = pod(json!({ "ownerReferences": owners("Job") }), "Failed") else { unreachable!() };
         let entry = Entry::Unreadable(Arc::new(Unreadable { meta: ended.meta.clone(), why: "spec".to_owned() }));
-        assert_eq!((job_of(&entry), former_job_of(&entry)), (Some(Uid::new("u1")), None));
+        assert_eq!((job_of(&entry), labelled_job_of(&entry)), (Some(Uid::new("u1")), None));
     }
 
     #[test]
     fn orphans_are_indexed_by_the_job_in_their_labels() {
         let of = |label: &str, owners: Value| {
-            former_job_of(&pod(json!({ "labels": { label: "u1" }, "ownerReferences": owners }), "Running"))
+            labelled_job_of(&pod(json!({ "labels": { label: "u1" }, "ownerReferences": owners }), "Running"))
         };
         for label in LABELS {
             assert_eq!(of(label, json!([])), Some(Uid::new("u1")), "{label}");

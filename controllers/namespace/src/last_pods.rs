@@ -25,9 +25,9 @@ impl LastPods {
         Self { informers, queue, waiting: Arc::default(), is_registered: Mutex::new(false) }
     }
 
-    /// Enqueues `namespace`, which has pods, when the last of them is deleted. `exists` is checked after the
-    /// namespace was added: a deletion handler that ran before had no entry to remove.
-    pub(crate) fn enqueue_after(&self, namespace: &Atom, exists: impl FnOnce() -> bool) {
+    /// Enqueues `namespace`, which has pods, when the last of them is deleted. `exists` is called after the namespace was
+    /// added, because its own deletion may have been handled before that, when there was no entry to remove.
+    pub(crate) fn enqueue_on_last_pod(&self, namespace: &Atom, exists: impl FnOnce() -> bool) {
         let Some(pods) = self.informers.existing::<Pod>() else { return };
         if !self.waiting.lock().insert(namespace.clone()) {
             return;

@@ -102,7 +102,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         return Ok(Outcome::Done);
     }
     if pods_remain {
-        ctx.last_pods.enqueue_after(name, || ctx.terminating.contains(&uid));
+        ctx.last_pods.enqueue_on_last_pod(name, || ctx.terminating.contains(&uid));
     } else {
         ctx.last_pods.remove(name);
     }

@@ -33,7 +33,7 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// EventType, reason and message of the event.
+    /// Type, reason and message of the event.
     pub(crate) fn event(&self) -> (EventType, &'static str, String) {
         use EventType::{Normal, Warning};
         match self {

@@ -1,4 +1,4 @@
-//! Changes between the interception and the DELETE.
+//! Changes between the verdict and the DELETE.
 
 use client::Propagation::{Background, Foreground};
 use harness::{failure, pass};

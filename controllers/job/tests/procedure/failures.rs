@@ -154,8 +154,8 @@ async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelis
         pass(SEC).await;
     }
     assert_eq!(world.call_count("create pods"), 4);
-    let braked = r#"mini_kcm_job_creations_limited_total{namespace="n"}"#;
-    assert_eq!(manager.metric(braked), 1);
+    let limited = r#"mini_kcm_job_creations_limited_total{namespace="n"}"#;
+    assert_eq!(manager.metric(limited), 1);
     let events = world.events().await;
     let event = |it: &&String| it.starts_with("Warning CreationLimited: ");
     assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");

@@ -15,7 +15,7 @@ use crate::{
 /// An object, or only its metadata and the decoding error.
 pub(crate) type Decoded<T> = Result<T, (Meta, String)>;
 
-/// What a driver writes to. Every method is called in the informer's task only.
+/// What a driver writes to. Every method but `remove_handlers` is called in the informer's task only.
 pub(crate) trait ObjectReceiver<T>: Send + Sync + 'static {
     /// A set that is being received.
     type Set: Send;

@@ -14,8 +14,8 @@ use self::slots::ValueOf;
 pub(crate) use self::{progress::Progress, slots::Slots};
 use crate::Wake;
 
-/// The objects of one type, by key, by the indexes of the type, and by those that controllers declare. Cheap to clone. Readers get `Arc`s and
-/// never see a partial batch or relist. A read that might miss an object returns an error.
+/// The objects of one type, by key, by the indexes of the type, and by those that controllers declare. Cheap to clone.
+/// Readers get `Arc`s and never see a partial batch or relist. A read that might miss an object returns an error.
 pub struct Store<T: Cached>(Arc<Inner<T>>);
 
 struct Inner<T: Cached> {

@@ -3,7 +3,7 @@ use metrics::Metrics;
 use tasks::{Scope, Task};
 use tokio_util::sync::CancellationToken;
 
-/// One process that leads. Dropping it simulates a crash.
+/// One process. Dropping it simulates a crash.
 pub struct Manager {
     scope: Scope,
     stop: CancellationToken,

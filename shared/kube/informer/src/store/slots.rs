@@ -7,7 +7,7 @@ use api::{Cached, Entry, MetaRef};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 
-/// A slab of objects with a key table and the indexes that the type declares. It is a plain value without locks or
+/// A slab of objects with a key table, the indexes of the type, and those that controllers declare. It is a plain value without locks or
 /// time.
 ///
 /// The tables store slot numbers and not keys: about 60 bytes per object in total.
