@@ -180,7 +180,9 @@ fn red(entry: &Entry<Thing>) -> Option<String> {
 
 #[test]
 fn a_declared_index_has_the_present_objects_and_follows_each_change() {
-    let store = synced([entry("a", 1, "red", "o"), entry("b", 2, "blue", "o")]);
+    let store = synced([entry("x", 1, "red", "o"), entry("a", 1, "red", "o"), entry("b", 2, "blue", "o")]);
+    // Leaves an unused slot before those of the others.
+    store.apply(vec![(Event::Deleted, entry("x", 2, "red", "o"))]);
     let (by_name, by_color) = (store.declare_index(red), store.declare_index(|it| Some(it.readable()?.color.clone())));
     let found = |name: &str| names(by_name.get(&name.to_owned()));
     assert_eq!((found("a"), found("b")), (vec!["a".to_owned()], vec![]));
