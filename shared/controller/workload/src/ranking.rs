@@ -127,6 +127,13 @@ mod tests {
             let ranked = |pod: &Pod| ranked_deletion_key(pod, 1, now());
             assert!(ranked(&pod(change)) < ranked(&base), "{name}, with ranks");
         }
+        let by_a_second: [(&str, Change); 2] = [
+            ("ready later", |it| it["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:21Z")),
+            ("newer", |it| it["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:11Z")),
+        ];
+        for (name, change) in by_a_second {
+            assert!(deletion_key(&pod(change)) < deletion_key(&base), "{name} by a second");
+        }
         assert!(deletion_key(&base) == deletion_key(&base));
     }
 

@@ -119,7 +119,7 @@ impl World {
 }
 
 fn is_of(controller: &str, call: &Call) -> bool {
-    let acts = matches!(call.verb, "get" | "create" | "update" | "patch" | "delete");
+    let acts = matches!(call.verb, "get" | "create" | "update" | "patch" | "delete" | "deletecollection");
     call.user_agent.contains(controller) && acts && call.resource != "events"
 }
 
