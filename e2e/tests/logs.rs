@@ -114,6 +114,8 @@ async fn acceptance_shell_027_verbosity_changes_at_run_time(on: On) {
             .count()
     };
     empty_namespace(&server, "logs-quiet").await;
+    // Asserted before the change, because the last sync of a namespace may end after the namespace is gone.
+    assert_eq!(said("logs-quiet"), 0);
     put(4).await;
     empty_namespace(&server, "logs-loud").await;
     wait_for_line(&manager, "key=\"logs-loud\"").await;
@@ -121,7 +123,7 @@ async fn acceptance_shell_027_verbosity_changes_at_run_time(on: On) {
     empty_namespace(&server, "logs-quiet-again").await;
     let words = endpoints.send(Method::PUT, "/debug/flags/v", Some(("text/plain", &json!("loud")))).await.unwrap();
     assert_eq!(words.code, 400, "{}", words.text);
-    assert_eq!((said("logs-quiet"), said("logs-quiet-again")), (0, 0));
+    assert_eq!(said("logs-quiet-again"), 0);
     eventually("a line for the key", TIME_LIMIT, async || Ok((said("logs-loud") > 0).then_some(()))).await.unwrap();
     stop(manager).await;
 }
