@@ -14,7 +14,7 @@
 //! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then
 //! `rules`, which decides and is pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to
 //! wait), `conditions` (what the user sees); then the shared state: `cluster_lists`, `terminating`, `slow_limit`,
-//! `last_pods`.
+//! `pod_watches`.
 
 mod handlers;
 mod sweep;
@@ -23,7 +23,7 @@ mod sync;
 mod rules;
 
 mod cluster_lists;
-mod last_pods;
+mod pod_watches;
 mod slow_limit;
 mod terminating;
 
@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster_lists::ClusterLists, last_pods::LastPods, slow_limit::SlowLimit, terminating::TerminatingNamespaces,
+    cluster_lists::ClusterLists, pod_watches::PodWatches, slow_limit::SlowLimit, terminating::TerminatingNamespaces,
 };
 
 /// The canonical name of the controller.
@@ -134,7 +134,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         terminating: TerminatingNamespaces::default(),
         discoveries: Discoveries::new(clock.clone()),
         cluster_lists: ClusterLists::new(clock.clone()),
-        last_pods: LastPods::new(builder.deps().informers.clone(), queue.clone()),
+        pod_watches: PodWatches::new(builder.deps().informers.clone(), queue.clone()),
         slow_limit: SlowLimit::new((workers / 2).max(1)),
         rng: Mutex::new(builder.rng("conflicts")),
         stopping: builder.deps().stopping.clone(),
@@ -160,7 +160,7 @@ struct Ctx {
     terminating: TerminatingNamespaces,
     discoveries: Discoveries,
     cluster_lists: ClusterLists,
-    last_pods: LastPods,
+    pod_watches: PodWatches,
     /// Limits slow namespaces to half of the workers.
     slow_limit: SlowLimit,
     rng: Mutex<fastrand::Rng>,
@@ -174,7 +174,7 @@ impl Ctx {
         let was_last = self.terminating.remove(namespace.uid);
         // Remove it from `terminating` first: a sync that starts to wait for pods checks that after it was added to the
         // waiting list.
-        self.last_pods.remove(&Atom::from(namespace.name));
+        self.pod_watches.remove(&Atom::from(namespace.name));
         if was_last {
             self.discoveries.forget();
             self.cluster_lists.clear();

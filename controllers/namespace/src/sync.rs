@@ -102,9 +102,9 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         return Ok(Outcome::Done);
     }
     if pods_remain {
-        ctx.last_pods.enqueue_on_last_pod(name, || ctx.terminating.contains(&uid));
+        ctx.pod_watches.enqueue_on_last_pod(name, || ctx.terminating.contains(&uid));
     } else {
-        ctx.last_pods.remove(name);
+        ctx.pod_watches.remove(name);
     }
 
     let written = write_conditions(ctx, &namespace, written, &findings).await?;

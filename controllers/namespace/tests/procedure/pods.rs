@@ -137,12 +137,37 @@ async fn acceptance_namespace_031_conditions_show_the_pods_that_are_waited_for()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_its_own_watch() {
+    let world = World::new();
+    world.create_namespace("a");
+    world.pod("a", "one", 60, &[]);
+    world.pod("a", "two", 60, &[]);
+    world.create_namespace("b");
+    world.pod("b", "other", 60, &[]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(7 * SEC).await;
+    let watches = |it: &test_cluster::Call| it.verb == "watch" && it.resource == "pods";
+    let opened: Vec<_> = world.cluster.requests().into_iter().filter(watches).collect();
+    assert!(!opened.is_empty() && opened.iter().all(|it| it.namespace == "a"), "no watch of all pods");
+
+    world.cluster.delete("pods", "a", "one");
+    pass(500 * MS).await;
+    assert!(world.exists("a"));
+    world.cluster.delete("pods", "a", "two");
+    pass(500 * MS).await;
+    assert!(!world.exists("a"), "long before the next timer");
+    // The watch is closed when the namespace no longer waits.
+    world.cluster.clear_requests();
+    pass(3600 * SEC).await;
+    assert!(!world.cluster.requests().iter().any(watches));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_a_shared_informer() {
     let world = World::new();
-    for namespace in ["a", "b"] {
-        world.create_namespace(namespace);
-        world.pod(namespace, "one", 60, &[]);
-    }
+    world.create_namespace("a");
+    world.pod("a", "one", 60, &[]);
     world.pod("a", "two", 60, &[]);
     let _manager = world.start_with(|informers| drop(informers.typed::<Pod>())).await;
     world.delete_namespace("a");
@@ -152,22 +177,9 @@ async fn the_deletion_of_the_last_pod_enqueues_the_namespace_through_a_shared_in
     assert!(world.exists("a"));
     world.cluster.delete("pods", "a", "two");
     pass(500 * MS).await;
-    assert!(!world.exists("a"), "long before the next timer");
-}
-
-/// Without a pod informer in the process, no pod is watched: the timer alone finds that the last pod is gone.
-#[tokio::test(start_paused = true)]
-async fn the_namespace_controller_alone_watches_no_pods() {
-    let world = World::new();
-    world.create_namespace("a");
-    world.pod("a", "one", 60, &[]);
-    let _manager = world.start().await;
-    world.delete_namespace("a");
-    pass(7 * SEC).await;
-    world.cluster.delete("pods", "a", "one");
-    pass(31 * SEC).await;
     assert!(!world.exists("a"));
-    assert!(!world.cluster.requests().iter().any(|it| it.verb == "watch" && it.resource == "pods"));
+    let own = |it: &test_cluster::Call| it.verb == "watch" && it.resource == "pods" && it.namespace == "a";
+    assert!(!world.cluster.requests().iter().any(own), "no watch of its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +230,7 @@ async fn owners_of_network_policies_stay_until_a_list_after_the_delay_shows_no_p
     assert!(world.cluster.get("pods", "a", "late").unwrap()["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(left(), (1, 1), "the pod must not run without its policy");
     world.cluster.delete("pods", "a", "late");
-    pass(16 * SEC).await;
+    pass(SEC).await;
     assert_eq!(left(), (0, 0));
     assert!(!world.exists("a"));
 }
