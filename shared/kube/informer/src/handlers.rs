@@ -154,8 +154,9 @@ struct Handler<T> {
 pub(crate) struct Handlers<T> {
     /// The active handlers, in the order in which they were added and are called.
     active_handlers: Mutex<Vec<Arc<Handler<T>>>>,
-    /// Handlers that were added and that the informer's task has not activated yet.
-    added_handlers: Mutex<Vec<Arc<Handler<T>>>>,
+    /// Handlers that were added and that the informer's task has not activated yet. `None` when the task has ended:
+    /// nothing calls a handler any more.
+    added_handlers: Mutex<Option<Vec<Arc<Handler<T>>>>>,
     clock: Clock,
     stop: CancellationToken,
     meter: Arc<Meter>,
@@ -163,7 +164,7 @@ pub(crate) struct Handlers<T> {
 
 impl<T: Cached> Handlers<T> {
     pub(crate) fn new(clock: Clock, stop: CancellationToken, meter: Arc<Meter>) -> Self {
-        Self { active_handlers: Mutex::default(), added_handlers: Mutex::default(), clock, stop, meter }
+        Self { active_handlers: Mutex::default(), added_handlers: Mutex::new(Some(Vec::new())), clock, stop, meter }
     }
 
     /// Adds a handler. It becomes active in the informer's task.
@@ -173,15 +174,17 @@ impl<T: Cached> Handlers<T> {
             Arc::new(RegistrationState { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
         let resync = resync.filter(|it| !it.is_zero()).map(|it| it.max(MIN_RESYNC));
         let handler = Handler { name, state: state.clone(), call, resync, next_resync: Mutex::new(None) };
-        self.added_handlers.lock().push(Arc::new(handler));
+        if let Some(added) = &mut *self.added_handlers.lock() {
+            added.push(Arc::new(handler));
+        }
         Registration(state)
     }
 
     /// Activates added handlers. `present` is the content of the store once it is synced: they are called with it and
     /// have then synced.
     pub(crate) fn activate_added(&self, present: impl Fn() -> Option<Vec<Entry<T>>>) {
-        let added_handlers = std::mem::take(&mut *self.added_handlers.lock());
-        for handler in added_handlers {
+        let added_handlers = self.added_handlers.lock().as_mut().map(std::mem::take);
+        for handler in added_handlers.into_iter().flatten() {
             if let Some(present) = present() {
                 for entry in &present {
                     self.call(&handler, Change { old: None, new: Some(entry), cause: Cause::Initial, stale: false });
@@ -227,12 +230,13 @@ impl<T: Cached> Handlers<T> {
         }
     }
 
-    /// Drops all handlers. A handler usually owns its controller, which owns the informer: without this, neither would
-    /// ever be freed.
+    /// Drops all handlers, also those that are added later. A handler usually owns its controller, which owns the
+    /// informer: without this, neither would ever be freed.
     pub(crate) fn remove_all(&self) {
         // A handler is dropped without a lock, because it may own anything.
-        let handlers = [&self.active_handlers, &self.added_handlers].map(|it| std::mem::take(&mut *it.lock()));
-        drop(handlers);
+        let added_handlers = self.added_handlers.lock().take();
+        let active_handlers = std::mem::take(&mut *self.active_handlers.lock());
+        drop((added_handlers, active_handlers));
     }
 
     fn deliver(&self, deltas: &[Delta<T>], cause: Cause) {

@@ -5,12 +5,11 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::{hash::Hash, sync::Arc};
+use std::{hash::Hash, marker::PhantomData, sync::Arc};
 
 use api::{Cached, Entry, Event, MetaRef, ObjectKey, Resource, Version};
 use parking_lot::RwLock;
 
-use self::slots::ValueOf;
 pub(crate) use self::{progress::Progress, slots::Slots};
 use crate::Wake;
 
@@ -42,8 +41,7 @@ enum Trust {
 pub struct Index<T: Cached, V> {
     store: Store<T>,
     number: usize,
-    /// Fixes the type of the values.
-    value_of: ValueOf<T, V>,
+    values: PhantomData<fn() -> V>,
 }
 
 /// A read that might miss an object.
@@ -116,7 +114,7 @@ impl<T: Cached> Store<T> {
         V: Eq + Hash + Send + Sync + 'static,
     {
         let number = self.0.content.write().slots.declare_index(value_of);
-        Index { store: self.clone(), number, value_of }
+        Index { store: self.clone(), number, values: PhantomData }
     }
 
     /// All known entries, decoded or not.
@@ -277,12 +275,6 @@ impl<T: Cached, V: Eq + Hash + Send + Sync + 'static> Index<T, V> {
         let content = self.store.0.content.read();
         self.store.trusted(&content)?;
         content.slots.by_declared_index(self.number, value).map(|entry| self.store.readable(entry)).collect()
-    }
-}
-
-impl<T: Cached, V> Clone for Index<T, V> {
-    fn clone(&self) -> Self {
-        Self { store: self.store.clone(), number: self.number, value_of: self.value_of }
     }
 }
 

@@ -182,7 +182,10 @@ async fn handlers_are_dropped_when_the_informer_ends() {
             world.informers.shut_down().await;
         }
         settle().await;
-        let owners = [&controller, &second].map(Arc::strong_count);
-        assert_eq!(owners, [1, 1], "crash: {crash}");
+        let third = Arc::new(informer.clone());
+        let added_late = third.clone();
+        informer.add_handler("too late", None, move |_| assert!(added_late.store().is_synced()));
+        let owners = [&controller, &second, &third].map(Arc::strong_count);
+        assert_eq!(owners, [1, 1, 1], "crash: {crash}");
     }
 }
