@@ -1,13 +1,10 @@
 //! The indexes of pods that this controller declares.
 
-use api::{Entry, Pod, Uid};
+use api::{CONTROLLER_UID_LABELS, Entry, Pod, Uid};
 use informer::{Index, Store};
 use workload::{has_finalizer, is_terminal};
 
 use crate::rules::snapshot::FINALIZER;
-
-/// The labels that the server sets on the pods of a Job, with its uid. The second one is the legacy label.
-const LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 /// Pods of a Job.
 pub(crate) struct PodIndexes {
@@ -26,7 +23,7 @@ impl PodIndexes {
 
 /// The uid of the Job in the labels of a pod.
 pub(crate) fn job_in_labels(pod: &Pod) -> Option<Uid> {
-    LABELS.iter().find_map(|label| pod.labels.get(label)).map(Uid::new)
+    CONTROLLER_UID_LABELS.iter().find_map(|label| pod.labels.get(label)).map(Uid::new)
 }
 
 /// The Job whose sync needs this pod. A pod that does not decode may be needed.
@@ -91,7 +88,7 @@ mod tests {
         let of = |label: &str, owners: Value| {
             labelled_job_of(&pod(json!({ "labels": { label: "u1" }, "ownerReferences": owners }), "Running"))
         };
-        for label in LABELS {
+        for label in CONTROLLER_UID_LABELS {
             assert_eq!(of(label, json!([])), Some(Uid::new("u1")), "{label}");
             assert_eq!(of(label, owners("Job")), None, "{label}: it has a controller");
         }

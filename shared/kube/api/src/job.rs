@@ -16,11 +16,9 @@ pub use status::{JobCondition, JobStatus, UncountedPods};
 /// The value of `spec.managedBy` that means the built-in controller.
 const BUILT_IN: &str = "kubernetes.io/job-controller";
 
-/// The label of the generated selector. Its value is the UID of the Job.
-const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
-
-/// The same label from servers before 1.27.
-const LEGACY_CONTROLLER_UID: &str = "controller-uid";
+/// The label of the generated selector and of the pods of a Job, whose value is the UID of the Job, and the same label
+/// from servers before 1.27.
+pub const CONTROLLER_UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 words! {
     /// How completions are distinguished.
@@ -219,7 +217,7 @@ impl Job {
         let Some(Selector { labels, requirements }) = &self.spec.selector else { return false };
         let mut labels = labels.iter();
         let (Some((key, value)), None, []) = (labels.next(), labels.next(), &**requirements) else { return false };
-        (&**key == CONTROLLER_UID || &**key == LEGACY_CONTROLLER_UID) && Uid::new(value) == self.meta.uid
+        CONTROLLER_UID_LABELS.contains(&&**key) && Uid::new(value) == self.meta.uid
     }
 }
 

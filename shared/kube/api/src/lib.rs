@@ -45,8 +45,8 @@ pub use controller_revision::{ControllerRevision, RevisionIndex};
 pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
 pub use frame::{DecodeError, Event, Frame, Page};
 pub use job::{
-    CompletionMode, ExitCodeOperator, ExitCodes, Job, JobCondition, JobIndex, JobSpec, JobStatus, PodFailureAction,
-    PodFailureRule, PodReplacementPolicy, RestartPolicy, SuccessRule, UncountedPods,
+    CONTROLLER_UID_LABELS, CompletionMode, ExitCodeOperator, ExitCodes, Job, JobCondition, JobIndex, JobSpec,
+    JobStatus, PodFailureAction, PodFailureRule, PodReplacementPolicy, RestartPolicy, SuccessRule, UncountedPods,
 };
 pub use key::ObjectKey;
 pub use labels::Labels;
