@@ -14,7 +14,7 @@ use crate::{
     Ctx,
     memory::Urgency,
     rules::{
-        per_index_backoff::{FAILURES, Failures, IGNORED},
+        per_index_backoff::{FAILURE_COUNT_ANNOTATION, Failures, IGNORED},
         plan::{Applied, Creation, NewPod, PodChange},
         snapshot::{FINALIZER, INDEX},
     },
@@ -26,7 +26,7 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 /// The longest prefix of a generated pod name. With five random characters the name still fits into a label value.
 const MAX_PREFIX: usize = 58;
 
-/// No request runs longer on the API server, whose request timeout is one minute.
+/// Longer than the request timeout of the API server, which is one minute.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 
 /// The outcome of a plan.
@@ -34,7 +34,7 @@ const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 pub(crate) struct ApplyResult {
     /// The changes that were made.
     pub(crate) applied: Applied,
-    /// The rest is left to the next sync, because other Jobs wait.
+    /// The stage ended early, because other Jobs wait. The next sync makes the remaining calls.
     pub(crate) cut_short: bool,
     /// The first failure.
     pub(crate) failure: Option<ApplyError>,
@@ -74,7 +74,7 @@ pub(crate) async fn apply(
     let (pods, now) = (&*claimed.objects, ctx.clock.now());
     match change {
         PodChange::Keep => ApplyResult::default(),
-        // No deletion is expected: the Job ends, so no pod is created in place of these.
+        // These deletions are not added to the expectations, because a Job that ends creates no pods.
         PodChange::End(positions) => delete(ctx, owner, pods, positions, Finalizer::Keep).await,
         PodChange::Suspend(positions) | PodChange::Delete(positions) => {
             // The cache still shows an adopted pod as it was before the adoption, so its finalizers are not known now.
@@ -85,8 +85,8 @@ pub(crate) async fn apply(
             if let PodChange::Delete(_) = change {
                 // Recorded before the deletion, because the watch event may come before the response.
                 to_delete()
-                    .filter(|it| is_untracked(it))
-                    .for_each(|it| ctx.memory.on_untracked_delete(&it.meta.uid, now));
+                    .filter(|it| has_no_finalizer(it))
+                    .for_each(|it| ctx.memory.on_delete_without_finalizer(&it.meta.uid, now));
             }
             delete(ctx, owner, pods, &positions, Finalizer::Remove).await
         }
@@ -118,12 +118,14 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], positions: &[usize]
             remove_finalizer(ctx, owner, pod).await?;
             match delete_one(ctx, &ctx.control, owner, pod).await {
                 // The manager began to stop while this call waited for the client's rate limiter.
-                Err(ApiError::NotSent(NotSent::Stopping)) => delete_one(ctx, &ctx.unlimited, owner, pod).await,
+                Err(ApiError::NotSent(NotSent::Stopping)) => {
+                    delete_one(ctx, &ctx.control_without_limit, owner, pod).await
+                }
                 outcome => outcome,
             }
         },
     );
-    let (mut gone, mut cut_short, mut failed, mut first) = (Vec::new(), false, 0, None);
+    let (mut deleted, mut cut_short, mut failed, mut first) = (Vec::new(), false, 0, None);
     for ((at, pod), outcome) in to_delete.iter().copied().zip(calls.await) {
         match outcome {
             None => {
@@ -132,22 +134,22 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], positions: &[usize]
             }
             Some(Ok(())) => {
                 ctx.memory.on_pod_stopped(&pod.meta.uid);
-                gone.push(at);
+                deleted.push(at);
             }
             Some(Err(err)) => {
                 failed += 1;
                 first.get_or_insert(err);
-                // A deletion may be repeated, so a deletion with unknown outcome is not expected either.
+                // It may be repeated, so a deletion with unknown outcome is not expected any more.
                 ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
             }
         }
     }
     let failure = first.map(|source| ApplyError::Delete { failed, wanted: positions.len(), source });
-    ApplyResult { applied: Applied { gone, ..Applied::default() }, cut_short, failure }
+    ApplyResult { applied: Applied { deleted, ..Applied::default() }, cut_short, failure }
 }
 
 /// Whether the pod does not have our finalizer.
-fn is_untracked(pod: &Pod) -> bool {
+fn has_no_finalizer(pod: &Pod) -> bool {
     !workload::has_finalizer(pod, FINALIZER)
 }
 
@@ -157,7 +159,7 @@ fn is_adopted(claimed: &Claimed<Pod>, at: usize) -> bool {
 
 /// Removes our finalizer from a pod that is deleted without being counted.
 async fn remove_finalizer(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
-    if is_untracked(pod) {
+    if has_no_finalizer(pod) {
         return Ok(());
     }
     // The pod may have ended meanwhile. Then it must be counted, so the patch must fail.
@@ -197,7 +199,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
     ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
     let mut batches = SlowStart::new(pods.len(), ctx.memory.last_batch_size(&owner.uid));
     let (stage_start, mut results) = (ctx.begin_stage(), CreateResults::default());
-    while let Some(batch) = batches.batch() {
+    while let Some(batch) = batches.next_batch() {
         let end = batch.end;
         let calls = CreateCalls { ctx, job, owner, stage_start, bodies: &bodies, reason };
         calls.create(pods.get(batch).unwrap_or_default(), &mut results).await;
@@ -230,7 +232,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
 
 /// Whether the Job's namespace is terminating and rejects new pods. Checked with a dry run of a pod creation, for which
 /// the controller has permission.
-pub(crate) async fn is_namespace_terminating(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
+pub(crate) async fn check_namespace_by_dry_run(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
     let Ok(body) = BodyBuilder::new(job, owner)
         .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
     else {
@@ -315,9 +317,8 @@ impl CreateCalls<'_> {
     }
 }
 
-/// Handles creations that the server answered with an internal error: the pod may exist. It stays expected until the
-/// cache has passed the newest resourceVersion of the server. Without any response the creation may still be running;
-/// then this is called when no request can be that old.
+/// Handles creations with unknown outcome: each pod stays expected until the cache has passed the newest resourceVersion
+/// of the server. After a creation without a response, this is called when its request must have ended.
 pub(crate) async fn resolve_unknown_creates(ctx: &Ctx, job: &Job) {
     if ctx.stopping.is_cancelled() {
         return;
@@ -340,7 +341,7 @@ impl Ctx {
         let (memory, queue, clock) = (self.memory.clone(), self.queue.clone(), self.clock.clone());
         let (key, pod) = (job.meta.as_ref().key(), uid.clone());
         let on_passed = move || {
-            if let Some(job) = memory.on_create_passed(&pod) {
+            if let Some(job) = memory.on_cache_passed_creation(&pod) {
                 queue.add_after(key, memory.on_pod_changed(&job, Urgency::Immediate, clock.now()));
             }
         };
@@ -390,7 +391,7 @@ impl BodyBuilder {
         let (counted, ignored_text) = (counted.to_string(), ignored.to_string());
         let mut annotations = vec![(INDEX, index.as_str())];
         if failures.is_some() {
-            annotations.push((FAILURES, &counted));
+            annotations.push((FAILURE_COUNT_ANNOTATION, &counted));
         }
         if ignored > 0 {
             annotations.push((IGNORED, &ignored_text));

@@ -29,8 +29,8 @@ pub(crate) enum TrackError {
     #[error("cannot store the status")]
     Status(#[source] ApiError),
     /// A bug of this controller. The server would reject the status on each retry.
-    #[error("the status is not sent, because the server would refuse it")]
-    InvalidStatus(#[source] InvalidStatus),
+    #[error("the status is not sent, because the server would refuse it: {0}")]
+    InvalidStatus(InvalidStatus),
     #[error("cannot remove the finalizer of {failed} of {wanted} pods")]
     Release {
         failed: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Released {
 }
 
 impl Recorded {
-    /// Adds the counted pods that have been deleted since to the pods that lose their finalizer.
+    /// Selects counted pods that are now deleted for the removal of the finalizer.
     pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
         self.step.release_deleted(deleted);
     }
@@ -150,7 +150,7 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
     Released { removed, cut_short, failure }
 }
 
-/// Stores the last status: the end of the Job, or the released pods if not all could be released.
+/// Stores the end of the Job, or the pods whose finalizers were removed.
 pub(crate) async fn store_last_status(
     ctx: &Ctx,
     owner: &Owner,

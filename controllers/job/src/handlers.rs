@@ -14,9 +14,9 @@ use crate::{
     rules::snapshot::FINALIZER,
 };
 
-/// The key of the orphan queue.
+/// The pods from which finalizers are removed, because no Job will count them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum OrphanKey {
+pub(crate) enum FinalizerRemovalKey {
     /// A pod without a controller.
     Pod(ObjectKey),
     /// All pods of a namespace without a controller, because a Job was deleted whose selector might match any of them.
@@ -32,13 +32,13 @@ pub(crate) enum OrphanKey {
     },
 }
 
-impl OrphanKey {
+impl FinalizerRemovalKey {
     pub(crate) fn of_job(job: &MetaRef<'_>) -> Self {
         Self::Job { namespace: job.namespace.clone(), name: job.name.into(), uid: job.uid.clone() }
     }
 }
 
-impl fmt::Display for OrphanKey {
+impl fmt::Display for FinalizerRemovalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(key) => write!(f, "{key}"),
@@ -96,9 +96,9 @@ fn on_job_deleted(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
 /// Queues the removal of finalizers from the Job's pods, and from orphans that this Job might have adopted.
 fn enqueue_finalizer_removals(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
-    ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
+    ctx.finalizer_removals.add_to(FinalizerRemovalKey::of_job(&meta), lane);
     if job.readable().is_none_or(|it| !it.has_generated_selector()) {
-        ctx.orphans.add_to(OrphanKey::Namespace(meta.namespace.clone()), lane);
+        ctx.finalizer_removals.add_to(FinalizerRemovalKey::Namespace(meta.namespace.clone()), lane);
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
         free_slot(ctx, &event.meta, controlling_job(&event.meta));
     }
     match old.filter(|it| !replaced(it)) {
-        _ if event.meta.deletion.is_some() => event.on_deleting(old.filter(|it| !replaced(it))),
+        old if event.meta.deletion.is_some() => event.on_deleting(old),
         Some(old) => event.on_changed(old),
         None => {
             event.on_added();
@@ -153,7 +153,7 @@ fn on_pod_deleted(ctx: &Ctx, gone: &Entry<Pod>) {
     }
 }
 
-/// The pod frees its slot. The Job that created it may have lost it and may be waiting for the slot, so it is enqueued.
+/// Frees the slot of the pod, and enqueues the Job for which the pod was created.
 fn free_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
     let Some(job) = ctx.memory.on_pod_stopped(pod.uid).filter(|job| owner.is_none_or(|it| it.uid != *job)) else {
         return;
@@ -181,8 +181,7 @@ impl PodEvent<'_> {
         // gives them a slot.
         if !matches!(resolved, OwnerJob::Missing) {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
-            // A pod from before our start without our finalizer may have lost it to a manager that was about to delete
-            // the pod.
+            // An older pod without our finalizer may be one that the last leader was about to delete.
             let was_losing_finalizer = self.initial && !has_our_finalizer(&self.meta);
             if readable(self.new).is_some_and(|it| !is_terminal(it)) && !was_losing_finalizer {
                 // Counted even if another process created it or the response was lost.
@@ -215,8 +214,7 @@ impl PodEvent<'_> {
             OwnerJob::Working(key) if !self.initial => enqueue(self.ctx, key, &owner.uid, self.urgency(old)),
             OwnerJob::Working(_) => {}
             OwnerJob::Unknown(key) => {
-                // The Job's sync decides when the cache is readable. The finalizer must be removed if no Job will count
-                // the pod.
+                // The sync decides when the cache can be read. If no Job counts the pod, its finalizer must be removed.
                 enqueue(self.ctx, key, &owner.uid, Urgency::Immediate);
                 if has_our_finalizer(&self.meta) {
                     self.enqueue_owner_finalizer_removals(owner);
@@ -277,7 +275,7 @@ impl PodEvent<'_> {
             return;
         }
         if has_our_finalizer(&self.meta) {
-            self.ctx.orphans.add_to(OrphanKey::Pod(self.meta.key()), self.lane);
+            self.ctx.finalizer_removals.add_to(FinalizerRemovalKey::Pod(self.meta.key()), self.lane);
         }
         let Some(pod) = readable(self.new).filter(|_| changed && !self.initial) else { return };
         for job in matching_jobs(self.ctx, pod) {
@@ -287,7 +285,7 @@ impl PodEvent<'_> {
 
     fn enqueue_owner_finalizer_removals(&self, owner: &OwnerRef) {
         let (namespace, name, uid) = (self.meta.namespace.clone(), owner.name.clone(), owner.uid.clone());
-        self.ctx.orphans.add_to(OrphanKey::Job { namespace, name, uid }, self.lane);
+        self.ctx.finalizer_removals.add_to(FinalizerRemovalKey::Job { namespace, name, uid }, self.lane);
     }
 }
 

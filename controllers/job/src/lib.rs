@@ -43,7 +43,7 @@ use informer::Informer;
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, PodControl, StageStart};
 
-use crate::{handlers::OrphanKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes};
+use crate::{handlers::FinalizerRemovalKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";
@@ -63,7 +63,7 @@ pub const PROFILE: Profile = Profile {
         Right { group: "batch", resource: "jobs", verbs: &["list", "watch"] },
         Right { group: "", resource: "pods", verbs: &["list", "watch"] },
     ],
-    // By `spec.managedBy` another controller may write a Job's status.
+    // No marks: with `spec.managedBy` another controller may write the status.
     marks: &[],
 };
 
@@ -140,7 +140,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     });
     let control = PodControl::new(writer, recorder.clone());
     let ctx = Arc::new(Ctx {
-        unlimited: control.with_client(builder.unlimited_api()),
+        control_without_limit: control.with_client(builder.unlimited_api()),
         control,
         recorder,
         memory,
@@ -148,7 +148,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         read_own_writes,
         clear_start_time,
         queue: builder.queue("job", BACKOFF),
-        orphans: builder.queue("job_orphan_pod", BACKOFF),
+        finalizer_removals: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
         call_limit: CallLimit::default(),
         clock: builder.deps().clock.clone(),
@@ -161,14 +161,14 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     builder.on_change(&jobs, None, move |change, lane| handlers::on_job(&handler_ctx, change, lane));
     let handler_ctx = ctx.clone();
     builder.on_change(&pods, None, move |change, lane| handlers::on_pod(&handler_ctx, change, lane));
-    let (queue, orphans) = (ctx.queue.clone(), ctx.orphans.clone());
+    let (queue, finalizer_removals) = (ctx.queue.clone(), ctx.finalizer_removals.clone());
     let syncing = ctx.clone();
     builder.workers(&queue, workers, move |key: ObjectKey| {
         let ctx = syncing.clone();
         async move { sync::sync(&ctx, &key).await }
     });
     let releasing = ctx.clone();
-    builder.workers(&orphans, workers, move |key: OrphanKey| {
+    builder.workers(&finalizer_removals, workers, move |key: FinalizerRemovalKey| {
         let ctx = releasing.clone();
         async move { orphans::release(&ctx, &key).await }
     });
@@ -179,13 +179,13 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
 struct Ctx {
     control: PodControl,
     /// Like `control` without a rate limit, for calls that must be completed during shutdown.
-    unlimited: PodControl,
+    control_without_limit: PodControl,
     recorder: Recorder,
     jobs: Informer<Job>,
     pods: Informer<Pod>,
     pod_indexes: PodIndexes,
     queue: Queue<ObjectKey>,
-    orphans: Queue<OrphanKey>,
+    finalizer_removals: Queue<FinalizerRemovalKey>,
     memory: Arc<Memory>,
     consistency: Arc<ConsistencyStore>,
     read_own_writes: bool,
@@ -214,7 +214,7 @@ impl Ctx {
         }
     }
 
-    /// The longest wait of a Job whose last writes the caches do not show yet. It is enqueued when they do.
+    /// Returns the longest wait if the caches do not show our last writes yet. The Job is enqueued when they do.
     fn park_if_stale(&self, job: &Job) -> Option<Duration> {
         let (queue, key) = (self.queue.clone(), job.meta.as_ref().key());
         self.consistency.park_if_stale(&job.meta.uid, move || queue.add(key))

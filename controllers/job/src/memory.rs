@@ -1,5 +1,5 @@
 //! The memory of each Job, by uid, so that a new Job of the same name inherits nothing. Handlers update it in constant
-//! time. The delete handler removes an entry; so does a sync that finds its Job deleted after it stored something.
+//! time. An entry is removed when its Job is deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,7 +39,7 @@ struct Inner {
 struct Entry {
     /// The failures since the last success, set when a status that counts them is stored.
     backoff: Option<PodFailures>,
-    /// The final status is stored, but the cache may not show it yet.
+    /// The final status is being stored, or is stored and the cache may not show it.
     finish_pending: bool,
     /// The most creations that succeeded in one sync since the last failed one.
     last_batch_size: usize,
@@ -69,7 +69,7 @@ pub(crate) struct SyncInputs {
     pub(crate) changes: u64,
     /// The back-off of the last stored status.
     pub(crate) backoff: Option<PodFailures>,
-    /// The Job has finished, even if the cache does not show it.
+    /// The final status is being stored, or is stored and the cache may not show it.
     pub(crate) finish_pending: bool,
     /// Pods whose finalizers are being removed; they must not be counted again.
     pub(crate) pending_removals: HashSet<Uid>,
@@ -236,8 +236,8 @@ impl Memory {
 
     /// The cache has passed the creation of a pod. If it never showed the pod, the pod is gone and its slot is free;
     /// then the Job that it was created for is returned.
-    pub(crate) fn on_create_passed(&self, pod: &Uid) -> Option<Uid> {
-        self.inner.lock().creation_limit.on_create_passed(pod)
+    pub(crate) fn on_cache_passed_creation(&self, pod: &Uid) -> Option<Uid> {
+        self.inner.lock().creation_limit.on_cache_passed_creation(pod)
     }
 
     /// A pod has ended, is being deleted, or is gone, so its slot is free. Returns the Job that it was created for,
@@ -247,8 +247,8 @@ impl Memory {
     }
 
     /// A pod will be deleted because our finalizer is missing. Its slot is not free when it is deleted.
-    pub(crate) fn on_untracked_delete(&self, pod: &Uid, now: Instant) {
-        self.inner.lock().creation_limit.on_untracked_delete(pod, now);
+    pub(crate) fn on_delete_without_finalizer(&self, pod: &Uid, now: Instant) {
+        self.inner.lock().creation_limit.on_delete_without_finalizer(pod, now);
     }
 
     /// The outcome of some creations is unknown. A cache that has passed `version` shows every pod that was created.
@@ -256,7 +256,7 @@ impl Memory {
         self.with(job, |it| it.unknown_creates.await_version(version));
     }
 
-    /// The same, but the requests may still be running until `at`.
+    /// Checks unknown creations on the server at `at`, when their requests have ended.
     pub(crate) fn check_unknown_creates_at(&self, job: &Uid, at: Instant) {
         self.with(job, |it| it.unknown_creates.check_at(at));
     }

@@ -46,7 +46,7 @@ impl Meters {
                 "[STABLE] The number of finished Pods that are fully tracked",
                 &["completion_mode", "result"],
             ),
-            failures: counters("pod_failures_handled_by_failure_policy_total", FAILURES, &["action"]),
+            failures: counters("pod_failures_handled_by_failure_policy_total", FAILURES_HELP, &["action"]),
             with_finalizer: counters("terminated_pods_tracking_finalizer_total", WITH_FINALIZER, &["event"]),
             indexes: counters("job_finished_indexes_total", INDEXES, &["status", "backoffLimit"]),
             creations: counters("job_pods_creation_total", CREATIONS, &["reason", "status"]),
@@ -132,7 +132,7 @@ fn mode(job: &Job) -> &'static str {
     if job.is_indexed() { "Indexed" } else { "NonIndexed" }
 }
 
-const FAILURES: &str = "[BETA] The number of failed Pods handled by failure policy with
+const FAILURES_HELP: &str = "[BETA] The number of failed Pods handled by failure policy with
 \t\t\trespect to the failure policy action applied based on the matched
 \t\t\trule. Possible values of the action label correspond to the
 \t\t\tpossible values for the failure policy rule action, which are:

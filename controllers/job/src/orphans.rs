@@ -11,7 +11,7 @@ use workload::{has_finalizer, is_gone};
 
 use crate::{
     Ctx,
-    handlers::{OrphanKey, matching_jobs},
+    handlers::{FinalizerRemovalKey, matching_jobs},
     rules::snapshot::FINALIZER,
 };
 
@@ -35,7 +35,7 @@ pub(crate) enum OrphanError {
 }
 
 /// Removes the finalizer from the pods of a key that no Job will count.
-pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
+pub(crate) async fn release(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outcome, OrphanError> {
     let to_release = candidates(ctx, key)?.into_iter().filter(|it| needs_release(ctx, it));
     let is_removal_pending = |pod: &Arc<Pod>| ctx.memory.is_finalizer_removal_pending(&pod.meta.uid);
     let (pending_removals, to_release): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = to_release.partition(is_removal_pending);
@@ -44,7 +44,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     if to_release.is_empty() {
         return Ok(outcome);
     }
-    if let OrphanKey::Job { namespace, name, uid } = key
+    if let FinalizerRemovalKey::Job { namespace, name, uid } = key
         && !is_job_over(ctx, namespace, name, uid).await?
     {
         return Ok(outcome);
@@ -67,16 +67,16 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     }
 }
 
-fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
+fn candidates(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Vec<Arc<Pod>>, StoreError> {
     let store = ctx.pods.store();
     match key {
-        OrphanKey::Pod(key) => {
+        FinalizerRemovalKey::Pod(key) => {
             let pod = store.get(&key.namespace, &key.name)?;
             // A pod with a controller is no orphan any more.
             Ok(pod.into_iter().filter(|it| it.meta.as_ref().controller().is_none()).collect())
         }
-        OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
-        OrphanKey::Job { namespace, name, uid } => {
+        FinalizerRemovalKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
+        FinalizerRemovalKey::Job { namespace, name, uid } => {
             let mut pods = ctx.pod_indexes.work.get(uid)?;
             pods.extend(ctx.pod_indexes.orphans.get(uid)?);
             // Only pods whose ownerReference matches the key. The check of this namespace and name proves nothing for

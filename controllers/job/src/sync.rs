@@ -11,7 +11,7 @@ use workload::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 
 use crate::{
     Ctx,
-    apply::{ApplyError, ApplyResult, apply, is_namespace_terminating, resolve_unknown_creates},
+    apply::{ApplyError, ApplyResult, apply, check_namespace_by_dry_run, resolve_unknown_creates},
     finalizers::{self, TrackError},
     memory::{BATCH, SyncInputs},
     rules::{
@@ -40,7 +40,7 @@ pub(crate) enum SyncError {
 
 /// Brings one Job closer to its spec.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
-    // The delete handler has removed its memory, by uid.
+    // The delete handler has cleared the memory of this Job.
     let Some(job) = ctx.jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     if !job.is_managed_by_us() || job.is_finished() {
         return Ok(Outcome::Done);
@@ -56,34 +56,33 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if ctx.memory.begin_unknown_creates_check(uid, now) {
         resolve_unknown_creates(ctx, &job).await;
     }
-    // Both are read before pods are listed. In the other order a pod event in between could lead to a second creation
-    // or a second count. They are also read before the Job is read again: the caches must show whatever memory has
-    // dropped by now.
+    // Both are read before the pods and the Job are. In another order, an event in between could lead to a second
+    // creation or a second count.
     let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().has_passed(it), now);
     let inputs = ctx.memory.begin_sync(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
         Some(now) if now.meta.uid == *uid && !now.is_finished() && !inputs.finish_pending => now,
         _ => {
-            ctx.remove_if_deleted(&job);
+            ctx.clear_memory_of_deleted(&job);
             return Ok(Outcome::Done);
         }
     };
     if job.spec.selector.as_ref().is_some_and(has_unknown_operator) {
-        ctx.remove_if_deleted(&job);
+        ctx.clear_memory_of_deleted(&job);
         return Err(SyncError::Selector);
     }
     let owner = Owner::new(Job::resource(), job.meta.as_ref(), Some(FINALIZER));
     if let CompletionMode::Other(_) = job.spec.completion_mode {
         let message = "Skipped Job sync because completion mode is unknown".to_owned();
         ctx.recorder.event(owner.reference(), EventType::Warning, "UnknownCompletionMode", message);
-        ctx.remove_if_deleted(&job);
+        ctx.clear_memory_of_deleted(&job);
         return Ok(Outcome::Done);
     }
     let mut action = Action::Reconciling;
     let outcome = reconcile(ctx, &job, &owner, inputs, unseen, &mut action).await;
     let took = ctx.clock.now().saturating_duration_since(now);
     ctx.meters.record_sync(&job, action, outcome.is_ok(), took);
-    ctx.remove_if_deleted(&job);
+    ctx.clear_memory_of_deleted(&job);
     match outcome {
         Err(SyncError::Track(TrackError::Gone)) => Ok(Outcome::Done),
         // Calls that were not made because of shutdown are no failure. The next leader makes them.
@@ -128,7 +127,7 @@ async fn reconcile(
     let ApplyResult { mut applied, mut cut_short, mut failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = plan.action;
     if plan.may_block_namespace_deletion {
-        applied.namespace_terminating = is_namespace_terminating(ctx, job, owner).await;
+        applied.namespace_terminating = check_namespace_by_dry_run(ctx, job, owner).await;
     }
 
     // Finalizers are removed only after the status that counts the pods is stored.
@@ -139,7 +138,7 @@ async fn reconcile(
         let late = apply(ctx, job, owner, &claimed, &plan.after_status).await;
         cut_short |= late.cut_short;
         failure = failure.or(late.failure);
-        recorded.release_deleted(&late.applied.gone);
+        recorded.release_deleted(&late.applied.deleted);
         has_released = recorded.has_releases();
         let released = finalizers::release(ctx, owner, pods, &recorded).await;
         cut_short |= released.cut_short;
@@ -157,7 +156,7 @@ async fn reconcile(
         // Requeued behind the keys that wait.
         return Ok(requeue(Some(Duration::ZERO)));
     }
-    Ok(requeue(soonest(ctx, job, &plan, unseen, has_released)))
+    Ok(requeue(requeue_delay(ctx, job, &plan, unseen, has_released)))
 }
 
 /// The Job's own pods, and orphans that it may adopt.
@@ -182,7 +181,7 @@ fn has_unknown_operator(selector: &Selector) -> bool {
 }
 
 /// When to sync again even without an event.
-fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) -> Option<Duration> {
+fn requeue_delay(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) -> Option<Duration> {
     // The next status write moves released pods to the counters.
     let settle = released.then_some(BATCH);
     // After a lost event nothing else would enqueue the Job.
@@ -208,15 +207,15 @@ fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     };
     if ctx.memory.set_creation_limited(&job.meta.uid, is_limited) {
         ctx.meters.record_creation_limited(job);
-        let message = "Pods that were created are not seen to end: no more than twice the parallelism are created";
+        let message = "Created pods have not ended; at most twice the parallelism may exist";
         ctx.recorder.event(owner.reference(), EventType::Warning, "CreationLimited", message.to_owned());
     }
 }
 
 impl Ctx {
-    /// Removes what a sync stored in memory for a Job that was deleted meanwhile, because its delete handler ran
-    /// earlier.
-    fn remove_if_deleted(&self, job: &Job) {
+    /// Clears the memory of a Job that was deleted during the sync. Its delete handler may have run before the sync
+    /// stored something.
+    fn clear_memory_of_deleted(&self, job: &Job) {
         let uid = &job.meta.uid;
         let is_there = self.jobs.store().by_index(&JobIndex::Uid(uid.clone()));
         if is_there.is_ok_and(|it| it.is_empty()) {

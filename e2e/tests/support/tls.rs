@@ -63,7 +63,7 @@ async fn handshake(socket: TcpStream, protocol: &[u8]) -> anyhow::Result<TlsStre
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(harness::tls::accept_any_certificate())
+        .with_custom_certificate_verifier(client::accept_any_certificate())
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost")?;

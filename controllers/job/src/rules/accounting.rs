@@ -16,7 +16,7 @@ use crate::rules::{
     failure_policy::policy_result,
     moment::Moment,
     plan::{Applied, Plan},
-    snapshot::{Completion, FinalizerState, Snapshot, State, Unseen, Worker},
+    snapshot::{Completion, FinalizerState, JobPod, Snapshot, State, Unseen},
     status,
     tally::{self, number},
 };
@@ -56,8 +56,7 @@ pub(crate) struct FirstStep {
 /// The result of the last step.
 #[derive(Debug)]
 pub(crate) struct LastStep {
-    /// The status to store; `None` when the stored one is sufficient. Uids without finalizer are then moved by the next
-    /// sync, which the removal triggers.
+    /// The status to store; `None` if the stored one is sufficient. Then the next sync counts the uids.
     pub(crate) status: Option<JobStatus>,
     /// Set when the Job ends with this status.
     pub(crate) finished: Option<Finished>,
@@ -79,7 +78,7 @@ pub(crate) struct Finished {
 /// The first step, after the plan's pod changes. `None` when neither the status nor a finalizer must change.
 pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<FirstStep> {
     let now = snapshot.inputs.now;
-    let active = snapshot.active.saturating_sub(applied.gone.len()) + applied.created;
+    let active = snapshot.active.saturating_sub(applied.deleted.len()) + applied.created;
     let all_ended = active == 0 && snapshot.inputs.unseen == Unseen::Nothing;
     let is_completed = || all_ended && is_complete(snapshot.job, plan.tally.succeeded);
     // Announced in the same sync, whatever happens to the pods. Only the final condition waits.
@@ -133,7 +132,7 @@ pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, released: &[bo
     let FirstStep { mut status, release, ending, mut unreleased, .. } = step;
     let all_removed = release.len() == released.len() && released.iter().all(|it| *it);
     for (at, _) in release.iter().zip(released).filter(|(_, removed)| **removed) {
-        unreleased.remove(&snapshot.workers[*at].pod.meta.uid);
+        unreleased.remove(&snapshot.job_pods[*at].pod.meta.uid);
     }
     let moved = move_to_counters(&mut status, &unreleased);
     let is_counted = status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
@@ -158,8 +157,8 @@ pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, released: &[bo
 /// Pods that the status lists and that still have the finalizer.
 fn unreleased(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
     let is_named =
-        |it: &&Worker<'_>| it.finalizer == FinalizerState::Present && snapshot.uncounted.contains(&it.pod.meta.uid);
-    snapshot.workers.iter().filter(is_named).map(|it| it.pod.meta.uid.clone()).collect()
+        |it: &&JobPod<'_>| it.finalizer == FinalizerState::Present && snapshot.uncounted.contains(&it.pod.meta.uid);
+    snapshot.job_pods.iter().filter(is_named).map(|it| it.pod.meta.uid.clone()).collect()
 }
 
 /// Moves the uids of pods without the finalizer to the counters. Returns true if there were any.
@@ -197,15 +196,15 @@ impl FirstStep {
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
         // How a pod exits after our DELETE must not count (jobcontroller.trackJobStatusAndRemoveFinalizers).
         let to_delete: HashSet<usize> = plan.deletions_after_status().iter().copied().collect();
-        let deleted: HashSet<usize> = applied.gone.iter().chain(&to_delete).copied().collect();
+        let deleted: HashSet<usize> = applied.deleted.iter().chain(&to_delete).copied().collect();
         // The plan has already removed the finalizers of these pods.
-        let is_untracked = |at: &usize| plan.is_untracked_delete() && deleted.contains(at);
-        let mut candidates: Vec<usize> = (0..snapshot.workers.len())
-            .filter(|at| !is_untracked(at) && self.may_remove_finalizer(snapshot, plan, applied, &deleted, *at))
+        let has_lost_finalizer = |at: &usize| plan.removes_finalizers_first() && deleted.contains(at);
+        let mut candidates: Vec<usize> = (0..snapshot.job_pods.len())
+            .filter(|at| !has_lost_finalizer(at) && self.may_remove_finalizer(snapshot, plan, applied, &deleted, *at))
             .collect();
         if snapshot.job.is_indexed() {
             // Sorted, because `completedIndexes` is sorted.
-            candidates.sort_by_key(|at| snapshot.workers[*at].index());
+            candidates.sort_by_key(|at| snapshot.job_pods[*at].index());
         }
         let (mut new_indexes, mut postponed) = (0, HashSet::new());
         for at in candidates {
@@ -214,7 +213,7 @@ impl FirstStep {
             let uncounted = self.status.uncounted.get_or_insert_default();
             // Pods that the status lists already are always released; otherwise they would block all others.
             if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MAX_UNCOUNTED {
-                postponed.insert(&snapshot.workers[at].pod.meta.uid);
+                postponed.insert(&snapshot.job_pods[at].pod.meta.uid);
                 self.actions.truncate(actions);
                 continue;
             }
@@ -248,35 +247,35 @@ impl FirstStep {
         deleted: &HashSet<usize>,
         at: usize,
     ) -> bool {
-        let worker = &snapshot.workers[at];
-        if worker.finalizer != FinalizerState::Present {
+        let job_pod = &snapshot.job_pods[at];
+        if job_pod.finalizer != FinalizerState::Present {
             return false;
         }
-        if snapshot.is_deleting() || worker.state == State::Succeeded {
+        if snapshot.is_deleting() || job_pod.state == State::Succeeded {
             return true;
         }
         if self.ending.is_some() {
             // It is not known yet how an active pod ends.
-            return !worker.is_active() || deleted.contains(&at);
+            return !job_pod.is_active() || deleted.contains(&at);
         }
-        // A pod that keeps a failure count for a replacement that cannot be created would block its terminating
-        // namespace forever, because pods are deleted before Jobs there.
-        let is_needed = !applied.namespace_terminating && has_failure_count(plan, worker, at);
-        snapshot.is_failed(worker) && !is_needed
+        // In a terminating namespace the failure count is not kept: no replacement can be created, and the pod would
+        // block the deletion of the namespace.
+        let is_needed = !applied.namespace_terminating && has_failure_count(plan, job_pod, at);
+        snapshot.is_failed(job_pod) && !is_needed
     }
 
     /// How this pod must be counted. Pods that the status lists are counted already.
     fn count_of(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> Count {
-        let worker = &snapshot.workers[at];
-        let uid = &worker.pod.meta.uid;
-        if worker.completion == Completion::Invalid
+        let job_pod = &snapshot.job_pods[at];
+        let uid = &job_pod.pod.meta.uid;
+        if job_pod.completion == Completion::Invalid
             || snapshot.uncounted.contains(uid)
-            || snapshot.is_deleted_by_success(worker)
+            || snapshot.is_deleted_after_success(job_pod)
         {
             return Count::Nothing;
         }
-        if worker.state == State::Succeeded {
-            return match (&plan.tally.indexes, worker.index()) {
+        if job_pod.state == State::Succeeded {
+            return match (&plan.tally.indexes, job_pod.index()) {
                 (Some(indexes), Some(index)) if indexes.stored.contains(index) => Count::Nothing,
                 (Some(_), _) => Count::Index,
                 (None, _) => Count::Success(uid.clone()),
@@ -285,10 +284,10 @@ impl FirstStep {
         // When the Job fails, active pods count as failed. When it succeeds, active pods are not counted, because the
         // controller deleted them.
         let job_fails = self.ending.as_ref().is_some_and(|it| !it.is_success());
-        if !snapshot.is_failed(worker) && !job_fails {
+        if !snapshot.is_failed(job_pod) && !job_fails {
             return Count::Nothing;
         }
-        let policy_result = policy_result(snapshot.job, worker.pod);
+        let policy_result = policy_result(snapshot.job, job_pod.pod);
         self.actions.extend(policy_result.action());
         if policy_result.is_counted() { Count::Failure(uid.clone()) } else { Count::Nothing }
     }
@@ -308,8 +307,8 @@ impl FirstStep {
 }
 
 /// Whether the pod keeps the failure count of its index.
-fn has_failure_count(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
-    plan.tally.indexes.as_ref().is_some_and(|it| it.last_failed_pods.has_failure_count(worker.index(), at))
+fn has_failure_count(plan: &Plan, job_pod: &JobPod<'_>, at: usize) -> bool {
+    plan.tally.indexes.as_ref().is_some_and(|it| it.last_failed_pods.has_failure_count(job_pod.index(), at))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
 
 use crate::rules::{
     failure_policy::{PolicyResult, policy_result},
-    snapshot::{FAILURE, FinalizerState, SUCCESS, Snapshot, Worker},
+    snapshot::{FAILURE_TARGET, FinalizerState, JobPod, SUCCESS, Snapshot},
     success_policy,
     tally::{IndexStates, Tally, number},
 };
@@ -27,7 +27,7 @@ pub(crate) struct Ending {
 pub(crate) enum EndingKind {
     /// Enough pods or indexes have succeeded.
     Success,
-    /// Too many have failed, or the deadline is over.
+    /// A limit, a deadline or a policy failed the Job.
     Failure,
 }
 
@@ -55,13 +55,13 @@ impl Ending {
     pub(crate) fn conditions(&self) -> (&'static str, &'static str) {
         match self.kind {
             EndingKind::Success => (SUCCESS, "Complete"),
-            EndingKind::Failure => (FAILURE, "Failed"),
+            EndingKind::Failure => (FAILURE_TARGET, "Failed"),
         }
     }
 }
 
-/// How the Job ends, if it ends before enough pods have succeeded. The first match counts: an announced end never
-/// changes, and a failure takes precedence over a success of the same sync.
+/// How the Job ends, if an end is announced or a rule applies. The first match counts: an announced end never changes,
+/// and a failure takes precedence over a success of the same sync.
 pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     announced(&snapshot.job.status)
         .or_else(|| by_failure_policy(snapshot))
@@ -72,7 +72,7 @@ pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
 }
 
 fn announced(status: &JobStatus) -> Option<Ending> {
-    [(SUCCESS, EndingKind::Success), (FAILURE, EndingKind::Failure)].into_iter().find_map(|(type_, kind)| {
+    [(SUCCESS, EndingKind::Success), (FAILURE_TARGET, EndingKind::Failure)].into_iter().find_map(|(type_, kind)| {
         let condition = status.condition(type_).filter(|_| status.is_condition_true(type_))?;
         Some(Ending { kind, reason: condition.reason.clone(), message: condition.message.clone(), announced: true })
     })
@@ -81,8 +81,8 @@ fn announced(status: &JobStatus) -> Option<Ending> {
 fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
     snapshot.job.spec.pod_failure_policy.as_ref()?;
     // A pod without our finalizer was already counted, or it was deleted and must not be counted.
-    let is_failed = |it: &&Worker<'_>| it.finalizer != FinalizerState::Absent && snapshot.is_failed(it);
-    snapshot.workers.iter().filter(is_failed).find_map(|it| {
+    let is_failed = |it: &&JobPod<'_>| it.finalizer != FinalizerState::Absent && snapshot.is_failed(it);
+    snapshot.job_pods.iter().filter(is_failed).find_map(|it| {
         let PolicyResult::FailJob(cause) = policy_result(snapshot.job, it.pod) else { return None };
         Some(Ending::failure("PodFailurePolicy", &cause.message(it.pod)))
     })
@@ -100,18 +100,18 @@ fn is_restart_limit_reached(snapshot: &Snapshot<'_>) -> bool {
         return false;
     }
     let runs = |phase: &PodPhase| matches!(phase, PodPhase::Running | PodPhase::Pending);
-    let pods = snapshot.workers.iter().map(|it| it.pod).filter(|it| runs(&it.phase));
+    let pods = snapshot.job_pods.iter().map(|it| it.pod).filter(|it| runs(&it.phase));
     let restarts: u64 = pods.flat_map(|it| &it.containers).map(|it| u64::from(number(it.restarts))).sum();
     restarts > 0 && restarts >= u64::from(number(snapshot.job.spec.backoff_limit))
 }
 
 fn by_deadline(snapshot: &Snapshot<'_>) -> Option<Ending> {
-    let remaining = deadline(snapshot)?;
+    let remaining = remaining_active_time(snapshot)?;
     remaining.is_zero().then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
 }
 
 /// How long the Job may still be active. `None` without a deadline and while the Job is suspended.
-pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
+pub(crate) fn remaining_active_time(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
     let spec = &snapshot.job.spec;
     if spec.suspend {
         return None;

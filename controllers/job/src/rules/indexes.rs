@@ -75,7 +75,7 @@ impl Indexes {
     }
 
     /// The number of indexes that are in both sets.
-    pub(crate) fn common(&self, other: &Self) -> u32 {
+    pub(crate) fn common_count(&self, other: &Self) -> u32 {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut common = 0;
         while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {

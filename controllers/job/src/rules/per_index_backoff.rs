@@ -15,7 +15,7 @@ use crate::rules::{
 };
 
 /// The annotation with the number of counted failures of the index before this pod.
-pub(crate) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+pub(crate) const FAILURE_COUNT_ANNOTATION: &str = "batch.kubernetes.io/job-index-failure-count";
 
 /// The annotation with the number of ignored failures of the index before this pod.
 pub(crate) const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
@@ -39,7 +39,7 @@ impl Failures {
             let count = pod.annotations.get(key)?.parse::<i32>().ok()?;
             u32::try_from(count).ok()
         };
-        Self { counted: read(FAILURES).unwrap_or_default(), ignored: read(IGNORED).unwrap_or_default() }
+        Self { counted: read(FAILURE_COUNT_ANNOTATION).unwrap_or_default(), ignored: read(IGNORED).unwrap_or_default() }
     }
 
     fn total(self) -> u32 {
@@ -56,11 +56,11 @@ impl LastFailedPods {
     /// most failures. Among equals, the pod that finished last.
     pub(crate) fn of(snapshot: &Snapshot<'_>, settled: &Indexes, active: &Indexes) -> Self {
         let mut pods: BTreeMap<u32, (u32, i64, Reverse<usize>)> = BTreeMap::new();
-        for (at, worker) in snapshot.workers.iter().enumerate() {
-            let Some(index) = worker.index() else { continue };
+        for (at, job_pod) in snapshot.job_pods.iter().enumerate() {
+            let Some(index) = job_pod.index() else { continue };
             let is_free = !active.contains(index) && !settled.contains(index);
-            if worker.finalizer == FinalizerState::Present && is_free && snapshot.is_failed(worker) {
-                let rank = (Failures::of(worker.pod).total(), finish_time(worker.pod), Reverse(at));
+            if job_pod.finalizer == FinalizerState::Present && is_free && snapshot.is_failed(job_pod) {
+                let rank = (Failures::of(job_pod.pod).total(), finish_time(job_pod.pod), Reverse(at));
                 let best = pods.entry(index).or_insert(rank);
                 *best = rank.max(*best);
             }
@@ -87,7 +87,7 @@ impl LastFailedPods {
     /// The indexes in back-off with the remaining time, in ascending order of the index.
     pub(crate) fn remaining_delays(&self, snapshot: &Snapshot<'_>) -> impl Iterator<Item = (u32, Duration)> {
         let wait = |(index, at): (&u32, &usize)| {
-            let replaced = snapshot.workers.get(*at)?.pod;
+            let replaced = snapshot.job_pods.get(*at)?.pod;
             let failures = Failures::of(replaced).total() + 1;
             let wait = PodFailures { failures, last: finish_time(replaced) }.remaining(snapshot.inputs.now);
             (!wait.is_zero()).then_some((*index, wait))
@@ -97,6 +97,6 @@ impl LastFailedPods {
 
     fn pod<'a>(&self, snapshot: &Snapshot<'a>, index: u32) -> Option<&'a Pod> {
         let at = self.0.get(&index)?;
-        snapshot.workers.get(*at).map(|it| it.pod)
+        snapshot.job_pods.get(*at).map(|it| it.pod)
     }
 }

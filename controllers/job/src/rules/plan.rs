@@ -8,7 +8,7 @@ use crate::rules::{
     ending::{self, Ending},
     indexes::Indexes,
     per_index_backoff::Failures,
-    snapshot::{Completion, FinalizerState, Snapshot, State, Unseen, Worker},
+    snapshot::{Completion, FinalizerState, JobPod, Snapshot, State, Unseen},
     tally::{IndexStates, Tally, number},
 };
 
@@ -18,7 +18,7 @@ const MAX_PODS_PER_SYNC: usize = 500;
 /// The shortest delay of a back-off.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
-/// How often to check whether a namespace is terminating that a held pod would block.
+/// How often to check whether a pod with a failure count blocks its terminating namespace.
 const RECHECK_NAMESPACE: Duration = Duration::from_secs(60);
 
 /// What to do for a Job.
@@ -71,8 +71,7 @@ impl Action {
     }
 }
 
-/// The changes of pods. Deletion comes before creation, so a plan has only one of them. Pods are given by their
-/// position in the snapshot.
+/// The changes of pods. A plan deletes or creates, never both. Pods are given by their position in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PodChange {
     /// No change.
@@ -94,7 +93,7 @@ pub(crate) struct Applied {
     /// The number of created pods.
     pub(crate) created: usize,
     /// The positions of the deleted pods. A pod that was gone already counts too.
-    pub(crate) gone: Vec<usize>,
+    pub(crate) deleted: Vec<usize>,
     /// The namespace is terminating, so no replacement can be created.
     pub(crate) namespace_terminating: bool,
 }
@@ -143,7 +142,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         action: Action::Reconciling,
         waiting: None,
         may_block_namespace_deletion: false,
-        requeue_after: if ending.is_none() { ending::deadline(snapshot) } else { None },
+        requeue_after: if ending.is_none() { ending::remaining_active_time(snapshot) } else { None },
     };
     if let Some(ending) = ending {
         if snapshot.inputs.unseen != Unseen::Nothing {
@@ -174,8 +173,9 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
 /// Whether a terminating pod keeps the failure count of its index.
 fn may_block_namespace_deletion(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     let Some(indexes) = &tally.indexes else { return false };
-    let mut workers = snapshot.workers.iter().enumerate();
-    workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.last_failed_pods.has_failure_count(it.index(), at))
+    let mut job_pods = snapshot.job_pods.iter().enumerate();
+    job_pods
+        .any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.last_failed_pods.has_failure_count(it.index(), at))
 }
 
 /// Decides about pods and returns the action for the metric, like `jobcontroller.manageJob`.
@@ -218,7 +218,7 @@ fn wanted(snapshot: &Snapshot<'_>, tally: &Tally) -> usize {
     wanted as usize
 }
 
-/// Creates `missing` pods, as far as back-off and `creation_limit` allow.
+/// Plans the creation of `missing` pods, as far as back-off and `creation_limit` allow.
 fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
         Some(indexes) if snapshot.is_counted_per_index() => {
@@ -252,7 +252,7 @@ fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
 
 impl Plan {
     /// Whether the deleted pods lose the finalizer first.
-    pub(crate) fn is_untracked_delete(&self) -> bool {
+    pub(crate) fn removes_finalizers_first(&self) -> bool {
         matches!(self.pods, PodChange::Suspend(_) | PodChange::Delete(_))
     }
 
@@ -297,8 +297,8 @@ fn unavailable(snapshot: &Snapshot<'_>, indexes: &IndexStates) -> Indexes {
         unavailable = unavailable.union(failed);
     }
     if snapshot.is_replacing_only_failed() {
-        let is_terminating = |it: &&Worker<'_>| it.state == State::Terminating;
-        let mut ending: Vec<u32> = snapshot.workers.iter().filter(is_terminating).filter_map(Worker::index).collect();
+        let is_terminating = |it: &&JobPod<'_>| it.state == State::Terminating;
+        let mut ending: Vec<u32> = snapshot.job_pods.iter().filter(is_terminating).filter_map(JobPod::index).collect();
         ending.sort_unstable();
         unavailable = unavailable.union(&Indexes::of(ending));
     }
@@ -332,7 +332,7 @@ fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
         if left.is_empty() && surplus.is_empty() {
             left = all_active(snapshot);
         }
-        left.sort_by_cached_key(|at| deletion_key(snapshot.workers[*at].pod));
+        left.sort_by_cached_key(|at| deletion_key(snapshot.job_pods[*at].pod));
         let more = at_least - surplus.len();
         surplus.extend(left.into_iter().take(more));
     }
@@ -356,18 +356,18 @@ fn has_useless(snapshot: &Snapshot<'_>) -> bool {
 
 /// The useless active pods, and the others. Of each index only the best pod is kept.
 fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
-    let worker = |at: usize| &snapshot.workers[at];
+    let job_pod = |at: usize| &snapshot.job_pods[at];
     // These have no finalizer and would never be counted. A deletion that failed halfway leaves such pods.
     let (mut surplus, mut active): (Vec<usize>, Vec<usize>) =
-        all_active(snapshot).into_iter().partition(|at| worker(*at).finalizer == FinalizerState::Absent);
+        all_active(snapshot).into_iter().partition(|at| job_pod(*at).finalizer == FinalizerState::Absent);
     if !snapshot.job.is_indexed() {
         return (surplus, active);
     }
-    active.sort_by_cached_key(|at| (worker(*at).index(), deletion_key(worker(*at).pod)));
+    active.sort_by_cached_key(|at| (job_pod(*at).index(), deletion_key(job_pod(*at).pod)));
     let mut left = Vec::new();
     for (nth, at) in active.iter().enumerate() {
-        let next = active.get(nth + 1).map(|it| worker(*it).completion);
-        let is_best = worker(*at).completion != Completion::Invalid && next != Some(worker(*at).completion);
+        let next = active.get(nth + 1).map(|it| job_pod(*it).completion);
+        let is_best = job_pod(*at).completion != Completion::Invalid && next != Some(job_pod(*at).completion);
         if is_best { left.push(*at) } else { surplus.push(*at) }
     }
     (surplus, left)

@@ -12,7 +12,7 @@ use crate::rules::{backoff::PodFailures, moment::Moment};
 pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
 
 /// The interim condition before `Failed` (KEP-3329).
-pub(crate) const FAILURE: &str = "FailureTarget";
+pub(crate) const FAILURE_TARGET: &str = "FailureTarget";
 
 /// The finalizer of a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -64,7 +64,7 @@ pub(crate) struct Snapshot<'a> {
     /// The Job in the cache.
     pub(crate) job: &'a Job,
     /// Its pods in the given order. Plans use their positions in this list.
-    pub(crate) workers: Vec<Worker<'a>>,
+    pub(crate) job_pods: Vec<JobPod<'a>>,
     /// The content of memory, and the time.
     pub(crate) inputs: SnapshotInputs,
     /// The pods in `status.uncountedTerminatedPods`.
@@ -81,7 +81,7 @@ pub(crate) struct Snapshot<'a> {
 
 /// One pod as the rules need it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Worker<'a> {
+pub(crate) struct JobPod<'a> {
     /// The pod, for rules that need more of it.
     pub(crate) pod: &'a Pod,
     /// The completion that it works for.
@@ -106,7 +106,7 @@ pub(crate) enum Completion {
 /// The state of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is pending or running.
+    /// It has not ended and is not being deleted.
     Active {
         /// Whether it is ready.
         ready: bool,
@@ -154,19 +154,19 @@ pub(crate) fn gather<'a>(
     is_removal_pending: impl Fn(&Uid) -> bool,
     inputs: SnapshotInputs,
 ) -> Snapshot<'a> {
-    let workers = pods.into_iter().map(|it| Worker::new(job, it, &is_removal_pending)).collect();
+    let job_pods = pods.into_iter().map(|it| JobPod::new(job, it, &is_removal_pending)).collect();
     let mut snapshot = Snapshot {
         job,
-        workers,
+        job_pods,
         inputs,
         uncounted: job.status.uncounted.as_ref().map(Uncounted::from).unwrap_or_default(),
-        announced: [SUCCESS, FAILURE].into_iter().any(|it| job.status.is_condition_true(it)),
+        announced: [SUCCESS, FAILURE_TARGET].into_iter().any(|it| job.status.is_condition_true(it)),
         active: 0,
         ready: 0,
         terminating: 0,
     };
-    for worker in &snapshot.workers {
-        match worker.state {
+    for job_pod in &snapshot.job_pods {
+        match job_pod.state {
             State::Active { ready } => {
                 snapshot.active += 1;
                 snapshot.ready += usize::from(ready);
@@ -208,8 +208,8 @@ impl<'a> Snapshot<'a> {
 
     /// Whether a pod counts as failed: it has failed, or it is terminating and is replaced before it ends. After an
     /// announced end terminating pods do not count, because the controller deleted them.
-    pub(crate) fn is_failed(&self, worker: &Worker<'_>) -> bool {
-        match worker.state {
+    pub(crate) fn is_failed(&self, job_pod: &JobPod<'_>) -> bool {
+        match job_pod.state {
             State::Failed => true,
             State::Terminating => !self.is_replacing_only_failed() && !self.announced,
             State::Active { .. } | State::Succeeded => false,
@@ -217,32 +217,32 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Whether the pod was deleted because the Job has succeeded. Then its exit is not counted.
-    pub(crate) fn is_deleted_by_success(&self, worker: &Worker<'_>) -> bool {
-        self.job.status.is_condition_true(SUCCESS) && worker.pod.meta.deletion.is_some()
+    pub(crate) fn is_deleted_after_success(&self, job_pod: &JobPod<'_>) -> bool {
+        self.job.status.is_condition_true(SUCCESS) && job_pod.pod.meta.deletion.is_some()
     }
 
     /// Whether the pod was already counted when the Job's end deleted it.
-    pub(crate) fn is_counted_with_end(&self, worker: &Worker<'_>) -> bool {
-        self.announced && worker.finalizer == FinalizerState::RemovalPending && worker.pod.meta.deletion.is_some()
+    pub(crate) fn is_counted_with_end(&self, job_pod: &JobPod<'_>) -> bool {
+        self.announced && job_pod.finalizer == FinalizerState::RemovalPending && job_pod.pod.meta.deletion.is_some()
     }
 
     /// Pods that must be counted: they have the finalizer and a valid index, and the status does not list them.
-    pub(crate) fn unrecorded(&self) -> impl Iterator<Item = &Worker<'a>> {
-        let is_new = |it: &&Worker<'_>| {
+    pub(crate) fn unrecorded(&self) -> impl Iterator<Item = &JobPod<'a>> {
+        let is_new = |it: &&JobPod<'_>| {
             it.finalizer == FinalizerState::Present
                 && it.completion != Completion::Invalid
                 && !self.uncounted.contains(&it.pod.meta.uid)
         };
-        self.workers.iter().filter(is_new)
+        self.job_pods.iter().filter(is_new)
     }
 
     /// The active pods with their positions in the snapshot.
-    pub(crate) fn active(&self) -> impl Iterator<Item = (usize, &Worker<'a>)> {
-        self.workers.iter().enumerate().filter(|(_, it)| it.is_active())
+    pub(crate) fn active(&self) -> impl Iterator<Item = (usize, &JobPod<'a>)> {
+        self.job_pods.iter().enumerate().filter(|(_, it)| it.is_active())
     }
 }
 
-impl<'a> Worker<'a> {
+impl<'a> JobPod<'a> {
     fn new(job: &Job, claimed: ClaimedPod<'a>, is_removal_pending: impl Fn(&Uid) -> bool) -> Self {
         let ClaimedPod { pod, adopted } = claimed;
         let is_tracked = adopted || has_finalizer(pod, FINALIZER);
@@ -254,7 +254,7 @@ impl<'a> Worker<'a> {
         Self { pod, completion: completion(job, pod), state: state(pod), finalizer }
     }
 
-    /// Whether the pod is pending or running.
+    /// Whether the pod has not ended and is not being deleted.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.state, State::Active { .. })
     }

@@ -15,12 +15,12 @@ pub(crate) use check::{InvalidStatus, check};
 
 /// Sets the numbers of pods, including the changes of this sync.
 pub(crate) fn set_counts(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &Applied) {
-    let gone = applied.gone.len();
-    let was_ready = |at: &&usize| snapshot.workers[**at].state == State::Active { ready: true };
-    let ready_gone = applied.gone.iter().filter(was_ready).count();
-    status.active = counter(snapshot.active.saturating_sub(gone) + applied.created);
-    status.ready = Some(counter(snapshot.ready.saturating_sub(ready_gone)));
-    status.terminating = Some(counter(snapshot.terminating + gone));
+    let deleted = applied.deleted.len();
+    let was_ready = |at: &&usize| snapshot.job_pods[**at].state == State::Active { ready: true };
+    let ready_deleted = applied.deleted.iter().filter(was_ready).count();
+    status.active = counter(snapshot.active.saturating_sub(deleted) + applied.created);
+    status.ready = Some(counter(snapshot.ready.saturating_sub(ready_deleted)));
+    status.terminating = Some(counter(snapshot.terminating + deleted));
 }
 
 /// Sets the `Suspended` condition; `Some` when it has changed. `activeDeadlineSeconds` starts again with each

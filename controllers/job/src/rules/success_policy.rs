@@ -20,7 +20,7 @@ fn is_fulfilled(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bo
     if listed.is_empty() {
         return false;
     }
-    let done = listed.common(succeeded);
+    let done = listed.common_count(succeeded);
     done == listed.len() || enough.is_some_and(|it| done >= it)
 }
 

@@ -9,7 +9,7 @@ use crate::rules::{
     failure_policy::{PolicyResult, policy_result},
     indexes::Indexes,
     per_index_backoff::{Failures, LastFailedPods},
-    snapshot::{FinalizerState, Snapshot, State, Worker},
+    snapshot::{FinalizerState, JobPod, Snapshot, State},
 };
 
 /// The counts of a Job.
@@ -77,13 +77,13 @@ struct EndedPods {
 }
 
 impl EndedPods {
-    fn of<'a>(snapshot: &Snapshot<'_>, workers: impl Iterator<Item = &'a Worker<'a>>) -> Self {
+    fn of<'a>(snapshot: &Snapshot<'_>, job_pods: impl Iterator<Item = &'a JobPod<'a>>) -> Self {
         let mut ended = Self::default();
-        for worker in workers {
-            if worker.state == State::Succeeded {
-                ended.add_success(finish_time(worker.pod));
-            } else if snapshot.is_failed(worker) {
-                ended.failed.push(finish_time(worker.pod));
+        for job_pod in job_pods {
+            if job_pod.state == State::Succeeded {
+                ended.add_success(finish_time(job_pod.pod));
+            } else if snapshot.is_failed(job_pod) {
+                ended.failed.push(finish_time(job_pod.pod));
             }
         }
         ended
@@ -109,12 +109,12 @@ pub(crate) fn backoff_without(snapshot: &Snapshot<'_>, postponed: &HashSet<&Uid>
 /// The back-off after a restart of the process, computed from counted pods in the cache.
 fn backoff_from_counted_pods(snapshot: &Snapshot<'_>) -> PodFailures {
     let is_new =
-        |it: &Worker<'_>| it.finalizer == FinalizerState::Present && !snapshot.uncounted.contains(&it.pod.meta.uid);
+        |it: &JobPod<'_>| it.finalizer == FinalizerState::Present && !snapshot.uncounted.contains(&it.pod.meta.uid);
     let mut known = EndedPods::default();
-    for worker in snapshot.workers.iter().filter(|it| !is_new(it)) {
-        match worker.state {
-            State::Succeeded => known.add_success(finish_time(worker.pod)),
-            State::Failed => known.failed.push(finish_time(worker.pod)),
+    for job_pod in snapshot.job_pods.iter().filter(|it| !is_new(it)) {
+        match job_pod.state {
+            State::Succeeded => known.add_success(finish_time(job_pod.pod)),
+            State::Failed => known.failed.push(finish_time(job_pod.pod)),
             State::Active { .. } | State::Terminating => {}
         }
     }
@@ -130,17 +130,17 @@ impl IndexStates {
         let stored_failed = limit.map(|_| Indexes::parse(failed_indexes.as_deref().unwrap_or_default(), completions));
 
         let (mut done, mut lost, mut active) = (Vec::new(), Vec::new(), Vec::new());
-        for worker in &snapshot.workers {
-            let Some(index) = worker.index() else { continue };
-            match worker.state {
+        for job_pod in &snapshot.job_pods {
+            let Some(index) = job_pod.index() else { continue };
+            match job_pod.state {
                 // A pod without the finalizer is not counted, and will be deleted.
-                _ if worker.finalizer == FinalizerState::Absent => {}
-                _ if snapshot.is_deleted_by_success(worker) || snapshot.is_counted_with_end(worker) => {}
+                _ if job_pod.finalizer == FinalizerState::Absent => {}
+                _ if snapshot.is_deleted_after_success(job_pod) || snapshot.is_counted_with_end(job_pod) => {}
                 State::Active { .. } => active.push(index),
                 // A pod in `uncountedTerminatedPods.failed` stays failed even if its phase is Succeeded now.
-                State::Succeeded if !snapshot.uncounted.failed.contains(&worker.pod.meta.uid) => done.push(index),
+                State::Succeeded if !snapshot.uncounted.failed.contains(&job_pod.pod.meta.uid) => done.push(index),
                 _ => {
-                    if limit.is_some_and(|limit| is_index_failed(snapshot, worker, limit)) {
+                    if limit.is_some_and(|limit| is_index_failed(snapshot, job_pod, limit)) {
                         lost.push(index);
                     }
                 }
@@ -161,15 +161,15 @@ impl IndexStates {
 }
 
 /// Whether the index of this pod has failed because of it.
-fn is_index_failed(snapshot: &Snapshot<'_>, worker: &Worker<'_>, limit: u32) -> bool {
+fn is_index_failed(snapshot: &Snapshot<'_>, job_pod: &JobPod<'_>, limit: u32) -> bool {
     // After an announced end a terminating pod was deleted by the controller, so its exit does not count.
-    let is_deleted_by_end = snapshot.announced && worker.pod.meta.deletion.is_some();
-    if is_deleted_by_end || !snapshot.is_failed(worker) {
+    let is_deleted_by_end = snapshot.announced && job_pod.pod.meta.deletion.is_some();
+    if is_deleted_by_end || !snapshot.is_failed(job_pod) {
         return false;
     }
-    let policy_result = policy_result(snapshot.job, worker.pod);
+    let policy_result = policy_result(snapshot.job, job_pod.pod);
     policy_result == PolicyResult::FailIndex
-        || (policy_result.is_counted() && Failures::of(worker.pod).counted >= limit)
+        || (policy_result.is_counted() && Failures::of(job_pod.pod).counted >= limit)
 }
 
 fn ascending(mut indexes: Vec<u32>) -> Indexes {

@@ -44,7 +44,7 @@ pub enum ClaimError {
         source: ApiError,
     },
     /// The owner was replaced by another object of the same name.
-    #[error("original {owner} is gone: its uid was {was}, it is {is}")]
+    #[error("original {owner} is gone: its uid was {was} and is now {is}")]
     Replaced {
         /// The name of the owner.
         owner: Box<str>,
@@ -137,7 +137,7 @@ async fn adopt<T: Typed>(
     owner: &Owner,
     objects: Vec<Arc<T>>,
 ) -> Result<Vec<Arc<T>>, ClaimError> {
-    may_adopt(writer, owner).await?;
+    check_owner_before_adoption(writer, owner).await?;
     let calls = objects.into_iter().map(|object| async move {
         let outcome = writer.adopt(owner, &*object).await;
         (object, outcome)
@@ -174,7 +174,7 @@ async fn release<T: Typed>(writer: &ObjectWriter, owner: &Owner, objects: Vec<Ar
 }
 
 /// Checks that the owner on the server has the same uid and is not being deleted.
-async fn may_adopt(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
+async fn check_owner_before_adoption(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
     let name = || owner.name.clone();
     let live = writer.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
     let live = live.map_err(|source| ClaimError::Owner { owner: name(), source })?;

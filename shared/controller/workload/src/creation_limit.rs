@@ -15,7 +15,7 @@ use clock::Instant;
 /// An owner may have at most this many pods that have not ended, per unit of its parallelism.
 const FACTOR: usize = 2;
 
-/// How long a slot stays occupied after its pod was deleted because our finalizer was missing. It is the longest
+/// How long a slot stays occupied after its pod had lost our finalizer and was deleted. It is the longest
 /// back-off, because the client that removed the finalizer will probably remove the next one too.
 const UNTRACKED_SLOT_TIME: Duration = Duration::from_secs(10 * 60);
 

@@ -11,7 +11,7 @@ pub fn is_terminal(pod: &Pod) -> bool {
     matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// It is pending or running and is not being deleted.
+/// It has not ended and is not being deleted.
 #[must_use]
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.meta.deletion.is_none()

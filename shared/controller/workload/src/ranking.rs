@@ -31,7 +31,7 @@ pub fn ranked_deletion_key(pod: &Pod, rank: usize, now: Timestamp) -> impl Ord +
     (progress(pod), deletion_cost(pod), Reverse(rank), ready, most_restarts_first(pod), age(pod.creation), uid)
 }
 
-/// How much is lost with the pod: unassigned before assigned, then by phase, then not ready before ready.
+/// How far the pod has progressed: unassigned before assigned, then by phase, then not ready before ready.
 fn progress(pod: &Pod) -> (bool, u8, bool) {
     // An unknown phase counts like `Unknown`.
     let phase = match pod.phase {

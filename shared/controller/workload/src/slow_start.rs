@@ -18,7 +18,7 @@ impl SlowStart {
     }
 
     /// The range of the next calls; `None` when all were returned.
-    pub fn batch(&mut self) -> Option<Range<usize>> {
+    pub fn next_batch(&mut self) -> Option<Range<usize>> {
         let end = self.total.min(self.next.saturating_add(self.size));
         let batch = self.next..end;
         self.next = end;
@@ -33,7 +33,7 @@ mod tests {
 
     fn sizes(total: usize, first_size: usize) -> Vec<usize> {
         let mut batches = SlowStart::new(total, first_size);
-        std::iter::from_fn(|| batches.batch()).map(|it| it.len()).collect()
+        std::iter::from_fn(|| batches.next_batch()).map(|it| it.len()).collect()
     }
 
     #[test]
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn batches_contain_every_call_once_and_in_order() {
         let mut batches = SlowStart::new(100, 3);
-        let all: Vec<usize> = std::iter::from_fn(|| batches.batch()).flatten().collect();
+        let all: Vec<usize> = std::iter::from_fn(|| batches.next_batch()).flatten().collect();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
     }
 }

@@ -9,8 +9,8 @@ use clock::Instant;
 /// The delay before a failed request to the server is repeated.
 const RETRY_CHECK: Duration = Duration::from_secs(10);
 
-/// The unknown creations of one owner. They stay expected until the cache has passed a version that the server had
-/// after their requests ended. What the cache does not show then was not created.
+/// The unknown creations of one owner. They stay expected until the cache has passed a version that was read
+/// after their requests had ended. What the cache does not show then was not created.
 #[derive(Debug, Default)]
 pub struct UnknownCreates(Option<State>);
 

@@ -98,8 +98,6 @@ pub enum PodIndex {
     Owner(Uid),
     /// Pods of a namespace without a controller.
     Orphans(Atom),
-    /// Pods by the node they are assigned to.
-    Node(Atom),
     /// All pods of a namespace.
     Namespace(Atom),
 }
@@ -126,9 +124,6 @@ impl Cached for Pod {
             Some(owner) => PodIndex::Owner(owner.uid.clone()),
             None => PodIndex::Orphans(self.meta.namespace.clone()),
         });
-        if !self.node.is_empty() {
-            add(PodIndex::Node(self.node.clone()));
-        }
         add(PodIndex::Namespace(self.meta.namespace.clone()));
     }
 

@@ -35,7 +35,7 @@ pub use error::{ApiError, NotSent, error_chain};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
-pub use pools::{PoolOptions, Unreachable};
+pub use pools::{PoolOptions, Unreachable, credentials::accept_any_certificate};
 pub use recent_writes::{RecentWrites, Writes};
 pub use watch::{Lines, LinesError, Permit, Watcher};
 

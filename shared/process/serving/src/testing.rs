@@ -148,7 +148,7 @@ pub(crate) fn client_config(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(harness::tls::accept_any_certificate());
+        .with_custom_certificate_verifier(client::accept_any_certificate());
     let Some((certificate, key)) = certificate else { return builder.with_no_client_auth() };
     // The key need not belong to the certificate: a test uses a stolen certificate without its key.
     let key = default_provider().key_provider.load_private_key(key).unwrap();

@@ -1,7 +1,7 @@
 //! What the tests of several crates share; never part of mini-kcm.
 //!
 //! [`World`]: one controller against the in-memory API server, in virtual time. [`Rig`]: what a controller gets from its
-//! manager. [`Log`]: the lines that a test has logged. [`tls`]: certificates that are not verified.
+//! manager. [`Log`]: the lines that a test has logged.
 
 #![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
@@ -9,7 +9,6 @@ mod log;
 mod manager;
 mod pods;
 mod rig;
-pub mod tls;
 mod world;
 
 pub use log::{Log, listen};

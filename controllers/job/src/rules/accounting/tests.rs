@@ -22,7 +22,7 @@ fn pass_with<'a>(snapshot: Snapshot<'a>, spoil: impl FnOnce(Applied) -> Applied)
     let applied = match &plan.pods {
         PodChange::Keep => Applied::default(),
         PodChange::End(gone) | PodChange::Suspend(gone) | PodChange::Delete(gone) => {
-            Applied { gone: gone.clone(), ..Applied::default() }
+            Applied { deleted: gone.clone(), ..Applied::default() }
         }
         PodChange::Create(creation) => Applied { created: creation.pods.len(), ..Applied::default() },
     };
@@ -31,7 +31,7 @@ fn pass_with<'a>(snapshot: Snapshot<'a>, spoil: impl FnOnce(Applied) -> Applied)
 }
 
 fn names(snapshot: &Snapshot<'_>, positions: &[usize]) -> String {
-    let names: Vec<&str> = positions.iter().map(|at| &*snapshot.workers[*at].pod.meta.name).collect();
+    let names: Vec<&str> = positions.iter().map(|at| &*snapshot.job_pods[*at].pod.meta.name).collect();
     names.join(" ")
 }
 
@@ -147,7 +147,7 @@ fn acceptance_job_018_one_status_lists_five_hundred_pods_and_the_rest_later() {
     let (snapshot, step) = pass(&job, &indexed, INPUTS);
     let step = step.unwrap();
     assert_eq!((&*step.status.completed_indexes, step.release.len()), ("0-500", 500));
-    assert_eq!(snapshot.workers[step.release[0]].index(), Some(0), "in their order");
+    assert_eq!(snapshot.job_pods[step.release[0]].index(), Some(0), "in their order");
     assert!(settled(&snapshot, step).finished.is_none());
 }
 
@@ -592,5 +592,5 @@ fn the_cost_of_a_large_job_depends_on_its_pods_and_ranges() {
     let job = job(spec, json!({ "completedIndexes": "0-89999", "succeeded": 90_000, "active": 500, "ready": 0 }));
     let some: Vec<Pod> = (90_000..90_500).map(|it| pod(&it.to_string()).index(it).build()).collect();
     let (snapshot, step) = pass(&job, &some, INPUTS);
-    assert!(step.is_none() && snapshot.workers.len() == 500);
+    assert!(step.is_none() && snapshot.job_pods.len() == 500);
 }

@@ -57,7 +57,7 @@ fn index_sets_behave_like_naive_sets() {
         let either: Vec<u32> = (0..24).filter(|it| one.contains(it) || two.contains(it)).collect();
         let both = one.iter().filter(|it| two.contains(it)).count();
         assert_eq!(first.union(&second), Indexes::of(either.iter().copied()));
-        assert_eq!((first.common(&second), first.len()), (both as u32, one.len() as u32));
+        assert_eq!((first.common_count(&second), first.len()), (both as u32, one.len() as u32));
         assert!((0..30).all(|it| first.contains(it) == one.contains(&it)));
         let free: Vec<u32> = (0..20).filter(|it| !one.contains(it)).take(5).collect();
         assert_eq!(first.lowest_free(20, 5), free);

@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use crate::rules::{
     indexes::Indexes,
-    snapshot::{FAILURE, SUCCESS},
+    snapshot::{FAILURE_TARGET, SUCCESS},
 };
 
 /// The rule that a status breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the server would refuse this status: {0}")]
+#[error("{0}")]
 pub(crate) struct InvalidStatus(pub(crate) &'static str);
 
 const COMPLETE: &str = "Complete";
@@ -36,14 +36,17 @@ fn conditions(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Inval
     }
     let both = |one, other| new.is_condition_true(one) && new.is_condition_true(other);
     deny(both(COMPLETE, FAILED), "complete and failed")?;
-    deny(both(COMPLETE, FAILURE), "complete, with FailureTarget")?;
+    deny(both(COMPLETE, FAILURE_TARGET), "complete, with FailureTarget")?;
     deny(both(SUCCESS, FAILED), "failed, with SuccessCriteriaMet")?;
-    deny(both(SUCCESS, FAILURE), "SuccessCriteriaMet and FailureTarget")?;
+    deny(both(SUCCESS, FAILURE_TARGET), "SuccessCriteriaMet and FailureTarget")?;
     let began = |type_| new.is_condition_true(type_) && !old.is_condition_true(type_);
-    deny(began(FAILED) && !new.is_condition_true(FAILURE), "failed without FailureTarget")?;
+    deny(began(FAILED) && !new.is_condition_true(FAILURE_TARGET), "failed without FailureTarget")?;
     deny(began(COMPLETE) && !new.is_condition_true(SUCCESS), "complete without SuccessCriteriaMet")?;
-    let mut kept = [COMPLETE, FAILED, SUCCESS, FAILURE].into_iter();
-    deny(kept.any(|it| old.is_condition_true(it) && !new.is_condition_true(it)), "what has ended does not begin again")
+    let mut kept = [COMPLETE, FAILED, SUCCESS, FAILURE_TARGET].into_iter();
+    deny(
+        kept.any(|it| old.is_condition_true(it) && !new.is_condition_true(it)),
+        "a terminal or interim condition was removed",
+    )
 }
 
 fn times(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
@@ -105,5 +108,5 @@ fn indexes(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Inval
         if indexes.to_string() == text { Ok(indexes) } else { Err(InvalidStatus("indexes malformed or out of range")) }
     };
     let (completed, failed) = (parsed(&new.completed_indexes)?, parsed(failed)?);
-    deny(completed.common(&failed) > 0, "an index completed and failed")
+    deny(completed.common_count(&failed) > 0, "an index completed and failed")
 }

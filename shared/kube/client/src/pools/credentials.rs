@@ -155,7 +155,7 @@ fn config_with_authorities(config: &kube::Config) -> Result<ConfigBuilder<Client
             return Err("cluster.insecure-skip-tls-verify: is not allowed beside a certificate-authority".to_owned());
         }
         (None, None) if config.accept_invalid_certs => {
-            return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)));
+            return Ok(builder.dangerous().with_custom_certificate_verifier(accept_any_certificate()));
         }
         (None, None) => return builder.with_platform_verifier().map_err(|err| unusable(&err.to_string())),
         (Some(file), _) => {
@@ -177,6 +177,11 @@ fn config_with_authorities(config: &kube::Config) -> Result<ConfigBuilder<Client
 }
 
 /// `insecure-skip-tls-verify`: every server certificate is accepted.
+#[must_use]
+pub fn accept_any_certificate() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Unverified)
+}
+
 #[derive(Debug)]
 struct Unverified;
 

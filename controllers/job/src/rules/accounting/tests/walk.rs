@@ -121,7 +121,8 @@ impl Simulation {
             self.backoff = None; // The manager crashed and lost its memory.
             return;
         }
-        let released: Vec<bool> = step.release.iter().map(|at| self.remove_finalizer(&snapshot.workers[*at])).collect();
+        let released: Vec<bool> =
+            step.release.iter().map(|at| self.remove_finalizer(&snapshot.job_pods[*at])).collect();
         let LastStep { status, finished } = last_step(&snapshot, step, &released, Moment(self.now * 1_000));
         if status.is_some_and(|it| self.store(&it)) && finished.is_some() {
             self.ended = true;
@@ -136,7 +137,7 @@ impl Simulation {
                 for at in positions.iter().copied() {
                     if !self.roll_failure() {
                         self.pods[at].meta.deletion = Some(self.now);
-                        applied.gone.push(at);
+                        applied.deleted.push(at);
                     }
                 }
             }
@@ -145,7 +146,7 @@ impl Simulation {
                     if !self.roll_failure() {
                         self.pods[at].meta.deletion = Some(self.now);
                         self.pods[at].meta.finalizers = Default::default();
-                        applied.gone.push(at);
+                        applied.deleted.push(at);
                     }
                 }
             }
@@ -198,21 +199,21 @@ impl Simulation {
     }
 
     /// Removes a finalizer. Allowed only for a pod that the stored status contains.
-    fn remove_finalizer(&mut self, worker: &Worker<'_>) -> bool {
-        let uid = &worker.pod.meta.uid;
+    fn remove_finalizer(&mut self, job_pod: &JobPod<'_>) -> bool {
+        let uid = &job_pod.pod.meta.uid;
         let (status, indexes) = (&self.job.status, &self.job.status.completed_indexes);
         let uncounted = status.uncounted.clone().unwrap_or_default();
-        let is_done = worker.state == State::Succeeded;
+        let is_done = job_pod.state == State::Succeeded;
         let stored = crate::rules::indexes::Indexes::parse(indexes, u32::MAX);
         let (succeeded, failed) = if uncounted.failed.contains(uid) {
             (0, 1)
         } else if uncounted.succeeded.contains(uid) {
             (1, 0)
-        } else if is_done && worker.index().is_some_and(|it| stored.contains(it)) {
+        } else if is_done && job_pod.index().is_some_and(|it| stored.contains(it)) {
             (0, 0) // Counted by its index.
         } else {
-            let is_neutral = !has_ended(worker.pod) || worker.pod.meta.deletion.is_some();
-            assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{worker:?} is counted nowhere");
+            let is_neutral = !has_ended(job_pod.pod) || job_pod.pod.meta.deletion.is_some();
+            assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{job_pod:?} is counted nowhere");
             (0, 0)
         };
         if self.roll_failure() {
