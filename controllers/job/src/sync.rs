@@ -15,7 +15,7 @@ use crate::{
     finalizers::{self, TrackError},
     memory::{BATCH, SyncInputs},
     rules::{
-        accounting,
+        accounting, ending,
         moment::Moment,
         plan::{Action, Plan, PodChange, Waiting, plan},
         snapshot::{ClaimedPod, FINALIZER, SnapshotInputs, Unseen, gather},
@@ -87,6 +87,14 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         Err(SyncError::Track(TrackError::Gone)) => Ok(Outcome::Done),
         // Calls that were not made because of shutdown are no failure. The next leader makes them.
         Err(_) if ctx.stopping.is_cancelled() => Ok(Outcome::Done),
+        Err(err) => {
+            // The deadline must not wait for a longer back-off of the key.
+            let deadline = ending::remaining_active_time(&job, Moment(ctx.clock.wall().as_millisecond()));
+            if let Some(deadline) = deadline.filter(|it| !it.is_zero()) {
+                ctx.queue.add_after(key.clone(), deadline);
+            }
+            Err(err)
+        }
         outcome => outcome,
     }
 }

@@ -80,7 +80,9 @@ pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied
     let now = snapshot.inputs.now;
     let active = snapshot.active.saturating_sub(applied.deleted.len()) + applied.created;
     let all_ended = active == 0 && snapshot.inputs.unseen == Unseen::Nothing;
-    let is_completed = || all_ended && is_complete(snapshot.job, plan.tally.succeeded);
+    // A creation with unknown outcome is not waited for, because the deadline could be over meanwhile.
+    let none_active = active == 0 && snapshot.inputs.unseen != Unseen::Writes;
+    let is_completed = || none_active && is_complete(snapshot.job, plan.tally.succeeded);
     // Announced in the same sync, whatever happens to the pods. Only the final condition waits.
     let ending = plan.ending.clone().or_else(|| is_completed().then(Ending::completed));
 

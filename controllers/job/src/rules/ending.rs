@@ -4,6 +4,7 @@ use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
 
 use crate::rules::{
     failure_policy::{PolicyResult, policy_result},
+    moment::Moment,
     snapshot::{FAILURE_TARGET, FinalizerState, JobPod, SUCCESS, Snapshot},
     success_policy,
     tally::{IndexStates, Tally, number},
@@ -106,24 +107,22 @@ fn is_restart_limit_reached(snapshot: &Snapshot<'_>) -> bool {
 }
 
 fn by_deadline(snapshot: &Snapshot<'_>) -> Option<Ending> {
-    let remaining = remaining_active_time(snapshot)?;
+    let remaining = remaining_active_time(snapshot.job, snapshot.inputs.now)?;
     remaining.is_zero().then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
 }
 
 /// How long the Job may still be active. `None` without a deadline and while the Job is suspended.
-pub(crate) fn remaining_active_time(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
-    let spec = &snapshot.job.spec;
-    if spec.suspend {
+pub(crate) fn remaining_active_time(job: &Job, now: Moment) -> Option<std::time::Duration> {
+    if job.spec.suspend {
         return None;
     }
-    let allowed = std::time::Duration::from_secs(u64::try_from(spec.active_deadline?).unwrap_or_default());
-    Some(snapshot.inputs.now.remaining(started(snapshot), allowed))
+    let allowed = std::time::Duration::from_secs(u64::try_from(job.spec.active_deadline?).unwrap_or_default());
+    Some(now.remaining(started(job, now), allowed))
 }
 
 /// When the Job became active. If it starts or resumes in this sync, that is now.
-fn started(snapshot: &Snapshot<'_>) -> i64 {
-    let status = &snapshot.job.status;
-    status.start.filter(|_| !status.is_condition_true("Suspended")).unwrap_or(snapshot.inputs.now.seconds())
+fn started(job: &Job, now: Moment) -> i64 {
+    job.status.start.filter(|_| !job.status.is_condition_true("Suspended")).unwrap_or(now.seconds())
 }
 
 fn by_indexes(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {

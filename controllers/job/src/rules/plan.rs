@@ -142,7 +142,11 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         action: Action::Reconciling,
         waiting: None,
         may_block_namespace_deletion: false,
-        requeue_after: if ending.is_none() { ending::remaining_active_time(snapshot) } else { None },
+        requeue_after: if ending.is_none() {
+            ending::remaining_active_time(snapshot.job, snapshot.inputs.now)
+        } else {
+            None
+        },
     };
     if let Some(ending) = ending {
         if snapshot.inputs.unseen != Unseen::Nothing {

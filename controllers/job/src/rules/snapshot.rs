@@ -6,7 +6,10 @@ use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
 use workload::{has_finalizer, is_ready};
 
-use crate::rules::{backoff::PodFailures, moment::Moment};
+use crate::rules::{
+    backoff::{PodFailures, finish_time},
+    moment::Moment,
+};
 
 /// The interim condition before `Complete` (KEP-3998).
 pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
@@ -216,9 +219,14 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Whether the pod was deleted because the Job has succeeded. Then its exit is not counted.
+    /// Whether the pod was deleted after the Job had succeeded and before it ended. Then its exit is not counted.
     pub(crate) fn is_deleted_after_success(&self, job_pod: &JobPod<'_>) -> bool {
-        self.job.status.is_condition_true(SUCCESS) && job_pod.pod.meta.deletion.is_some()
+        let pod = job_pod.pod;
+        let Some(end_of_grace) = pod.meta.deletion else { return false };
+        let requested = end_of_grace.saturating_sub(i64::from(pod.deletion_grace.unwrap_or_default()));
+        // One that ended earlier was deleted by a user. It counts, also if the announcement did not list it yet.
+        let had_ended = workload::is_terminal(pod) && finish_time(pod) < requested;
+        self.job.status.is_condition_true(SUCCESS) && !had_ended
     }
 
     /// Whether the pod was already counted when the Job's end deleted it.

@@ -73,6 +73,10 @@ impl CallLimit {
         for item in items {
             let (call, is_over) = (call(item), &is_over);
             calls.push(async move {
+                // Asked before the wait too, because the rest of the items must not wait for permits in vain.
+                if is_over() {
+                    return None;
+                }
                 // The semaphore is never closed. If it were, calls would only lose their limit.
                 let _permit = self.0.acquire().await;
                 if is_over() { None } else { Some(call.await) }

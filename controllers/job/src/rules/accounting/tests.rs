@@ -379,6 +379,41 @@ fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() 
 }
 
 #[test]
+fn a_creation_with_unknown_outcome_delays_only_the_terminal_condition() {
+    let job =
+        job(json!({ "completions": null, "parallelism": 3, "activeDeadlineSeconds": 60 }), json!({ "active": 1 }));
+    let some = pods([pod("a").succeeded(-1)]);
+    let before = SnapshotInputs { now: Moment((NOW - 10) * 1_000), unseen: Unseen::UnknownCreates, ..INPUTS };
+    let (snapshot, step) = pass(&job, &some, before);
+    let step = step.unwrap();
+    let stored = with_status(&job, &step);
+    assert!(stored.status.is_condition_true("SuccessCriteriaMet"));
+    assert!(settled(&snapshot, step).finished.is_none(), "the unknown pod may exist");
+    let after = SnapshotInputs { now: Moment((NOW + 100) * 1_000), ..INPUTS };
+    let (snapshot, step) = pass(&stored, &some, after);
+    let finished = settled(&snapshot, step.unwrap()).finished.unwrap();
+    assert!(finished.succeeded, "the deadline is over, but the Job had succeeded before: {finished:?}");
+}
+
+#[test]
+fn a_pod_that_a_user_deletes_after_it_has_ended_is_counted_after_the_announcement() {
+    let announced =
+        true_condition("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods");
+    let job = job(json!({ "completions": 1 }), json!({ "conditions": [announced] }));
+    // `deleting` means that the deletion was requested at -5 s.
+    for (one, want) in [
+        (pod("a").succeeded(-6).deleting(), counted("a", "", (0, 0))),
+        (pod("a").failed(-6).deleting(), counted("", "a", (0, 0))),
+        (pod("a").succeeded(-5).deleting(), counted("", "", (0, 0))),
+        (pod("a").failed(-4).deleting(), counted("", "", (0, 0))),
+    ] {
+        let one = pods([one]);
+        let step = pass(&job, &one, INPUTS).1.unwrap();
+        assert_eq!((counts(&step.status), step.release.len()), (want, 1), "{one:?}");
+    }
+}
+
+#[test]
 fn acceptance_job_069_more_successes_than_completions_are_reported() {
     let job = job(json!({ "completions": 1 }), json!({}));
     let some = pods([pod("a").succeeded(-1), pod("b").succeeded(-1)]);

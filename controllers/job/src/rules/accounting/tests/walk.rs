@@ -212,7 +212,8 @@ impl Simulation {
         } else if is_done && job_pod.index().is_some_and(|it| stored.contains(it)) {
             (0, 0) // Counted by its index.
         } else {
-            let is_neutral = !has_ended(job_pod.pod) || job_pod.pod.meta.deletion.is_some();
+            let is_neutral = !has_ended(job_pod.pod)
+                || snapshot_of(&self.job, std::slice::from_ref(job_pod.pod), INPUTS).is_deleted_after_success(job_pod);
             assert!(status.is_condition_true("SuccessCriteriaMet") && is_neutral, "{job_pod:?} is counted nowhere");
             (0, 0)
         };
