@@ -28,6 +28,7 @@ use crate::{
         evidence::{FOREGROUND, Gone, Object, OwnerState, Unproved, evaluate_read},
         verdict::{self, DeletePermit, Dependents, Foreground, NextStep, NonBlockingOwner, RefRemoval, Verdict},
     },
+    shared_graph::Restores,
 };
 
 /// The limit of attempts. An object that is written all the time is deleted within them, or backs off.
@@ -107,6 +108,8 @@ pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
 }
 
 async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
+    // Before all reads, because a proof from before a restore of etcd is not valid after it.
+    let asked = ctx.graph.restores();
     let Some(node) = ctx.graph.node(item) else {
         ctx.meters.clear_unresolved(item.uid());
         return Ok(Outcome::Done);
@@ -122,14 +125,14 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
             ctx.meters.clear_unresolved(item.uid());
             Ok(Outcome::Done)
         }
-        NextStep::LookUp(claimed) => look_up(ctx, item, claimed).await,
-        NextStep::Foreground(object) => finish_foreground(ctx, item, &object).await,
-        NextStep::CheckOwners(object) => check_and_carry_out(ctx, item, object, dependents).await,
+        NextStep::LookUp(claimed) => look_up(ctx, item, claimed, asked).await,
+        NextStep::Foreground(object) => finish_foreground(ctx, item, &object, asked).await,
+        NextStep::CheckOwners(object) => check_and_carry_out(ctx, item, object, dependents, asked).await,
     }
 }
 
 /// Reads an owner that no monitor has shown, or whose type is no longer watched.
-async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome, Error> {
+async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates, asked_at: Restores) -> Result<Outcome, Error> {
     let record = |why| record_unresolved(ctx, item, &claimed, &claimed, why);
     let resource = match ctx.kinds.resource(&claimed.api_version, &claimed.kind) {
         Ok(resource) => resource,
@@ -156,7 +159,7 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome
     match owner_reads::read_owner(ctx, &resource, &asked).await {
         Ok(OwnerState::Gone(gone) | OwnerState::Orphaned(gone)) => {
             ctx.meters.clear_unresolved(item.uid());
-            ctx.graph.on_proved_absent(&claimed, gone);
+            ctx.graph.on_proved_absent(&claimed, gone, asked_at);
             Ok(Outcome::Done)
         }
         Ok(OwnerState::Waiting(_) | OwnerState::Live(_)) => {
@@ -199,10 +202,10 @@ fn on_unserved_type(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
 }
 
 /// Removes the foreground finalizer of a waiting owner when no dependent blocks it any more.
-async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
+async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object, asked: Restores) -> Result<Outcome, Error> {
     ctx.meters.clear_unresolved(item.uid());
-    // Another finalizer kept it after its dependents were orphaned, and it was deleted again: the last request counts.
-    ctx.graph.orphaned.remove(&owner.coordinates.uid);
+    // Another finalizer may have kept it after its dependents were orphaned.
+    ctx.graph.orphaned.on_foreground(&owner.coordinates.uid);
     // Read this before the graph: a type that syncs in between may add blocking dependents.
     let unsynced = ctx.monitors.unsynced();
     // Proofs take seconds. Make them while the blocking dependents are being deleted.
@@ -225,7 +228,7 @@ async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Out
                     tracing::info!(%object, "Removed the finalizer of an owner, because no dependent blocks it any more");
                 }
                 Removed::Earlier(meta) => ctx.graph.on_finalizers_removed(&object.uid, &meta.version),
-                Removed::Gone(gone) => ctx.graph.on_proved_absent(object, gone),
+                Removed::Gone(gone) => ctx.graph.on_proved_absent(object, gone, asked),
             }
             Ok(Outcome::Done)
         }
@@ -233,22 +236,27 @@ async fn finish_foreground(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Out
 }
 
 /// Checks the owners of an object, and carries out what follows.
-async fn check_and_carry_out(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
+async fn check_and_carry_out(
+    ctx: &Ctx,
+    item: &Item,
+    object: Object,
+    dependents: Dependents,
+    asked: Restores,
+) -> Result<Outcome, Error> {
     let coordinates = object.coordinates.clone();
-    let restores = ctx.graph.restores();
     let checked = match owner_reads::check_owners(ctx, object).await {
         Ok(checked) => checked,
         Err(unknown) => return on_unresolved_owner(ctx, item, &coordinates, unknown),
     };
     ctx.meters.clear_unresolved(item.uid());
-    if ctx.graph.restores() != restores {
+    if ctx.graph.restores() != asked {
         // The earlier proofs may be invalid now.
         return Ok(ctx.requeue_later(item));
     }
     match checked.map(|it| verdict::verdict(it, dependents)) {
         None | Some(Verdict::Keep) => Ok(Outcome::Done),
-        Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,
-        Some(Verdict::Delete(permit)) => delete(ctx, item, permit).await,
+        Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus, asked).await,
+        Some(Verdict::Delete(permit)) => delete(ctx, item, permit, asked).await,
     }
 }
 
@@ -286,7 +294,7 @@ fn record_unresolved(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coord
 }
 
 /// Removes references from an object that stays.
-async fn detach(ctx: &Ctx, item: &Item, surplus: RefRemoval) -> Result<Outcome, Error> {
+async fn detach(ctx: &Ctx, item: &Item, surplus: RefRemoval, asked: Restores) -> Result<Outcome, Error> {
     let RefRemoval { object, owners } = surplus;
     let patched = patch::detach_if_unchanged(ctx, &object, &owners).await;
     let Object { coordinates, meta, .. } = object;
@@ -300,7 +308,7 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: RefRemoval) -> Result<Outcome, 
             Ok(Outcome::Done)
         }
         Ok(Patched::Gone(gone)) => {
-            ctx.graph.on_proved_absent(&coordinates, gone);
+            ctx.graph.on_proved_absent(&coordinates, gone, asked);
             Ok(Outcome::Done)
         }
         // As for a delete: the watch will show the newer state.
@@ -313,7 +321,7 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: RefRemoval) -> Result<Outcome, 
 }
 
 /// Deletes an object, if the delete limiter allows it.
-async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit) -> Result<Outcome, Error> {
+async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit, asked: Restores) -> Result<Outcome, Error> {
     let Object { coordinates: object, meta: Meta { version: shown, .. }, .. } = permit.object().clone();
     let slot = match Slot::take(ctx, item, &object) {
         Ok(slot) => slot,
@@ -322,7 +330,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit) -> Result<Outc
     if permit.unblock_own_refs_first() {
         match patch::unblock(ctx, permit.object()).await {
             Ok(Patched::Done(version)) => permit.on_refs_unblocked(version),
-            Ok(Patched::Gone(gone)) => return Ok(slot.on_already_gone(ctx, &object, gone)),
+            Ok(Patched::Gone(gone)) => return Ok(slot.on_already_gone(ctx, &object, gone, asked)),
             Err(ApiError::Conflict(_)) => return Ok(slot.on_changed(item, &object, &shown)),
             Err(source) => {
                 slot.release();
@@ -350,7 +358,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit) -> Result<Outc
         let resource = permit.object().resource.clone();
         let live = ctx.requests.get_metadata(&resource, &object.namespace, &object.name).await;
         match check_live(&mut permit, &object, live) {
-            LiveCheck::Gone(gone) => return Ok(slot.on_already_gone(ctx, &object, gone)),
+            LiveCheck::Gone(gone) => return Ok(slot.on_already_gone(ctx, &object, gone, asked)),
             // The object exists, so the 404 is about something else.
             _ if matches!(err, ApiError::NotFound(_)) => return Err(slot.on_failed(object, err)),
             LiveCheck::Unchanged => tokio::time::sleep(PAUSE * attempt).await,
@@ -435,9 +443,9 @@ impl<'a> Slot<'a> {
     }
 
     /// Handles an object that was already gone.
-    fn on_already_gone(self, ctx: &Ctx, object: &Coordinates, gone: Gone) -> Outcome {
+    fn on_already_gone(self, ctx: &Ctx, object: &Coordinates, gone: Gone, asked: Restores) -> Outcome {
         self.release();
-        ctx.graph.on_proved_absent(object, gone);
+        ctx.graph.on_proved_absent(object, gone, asked);
         Outcome::Done
     }
 

@@ -44,7 +44,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use api::Resource;
+use api::{Resource, Uid, Version};
 
 pub(crate) use self::{
     debug_view::{ObjectState, ObjectView, Vertex},
@@ -65,6 +65,8 @@ struct Monitor {
     type_name: TypeName,
     /// The objects that it shows.
     members: Ids,
+    /// Objects that a live read proved gone before this monitor showed it, each with the state that it showed last.
+    proved_gone: BTreeMap<Uid, Version>,
 }
 
 impl Graph {
@@ -77,7 +79,12 @@ impl Graph {
     pub(crate) fn monitor(&mut self, of: &Resource) -> MonitorId {
         let id = MonitorId(self.begun);
         self.begun += 1;
-        let monitor = Monitor { of: of.clone(), type_name: TypeName::from(of), members: Ids::default() };
+        let monitor = Monitor {
+            of: of.clone(),
+            type_name: TypeName::from(of),
+            members: Ids::default(),
+            proved_gone: BTreeMap::new(),
+        };
         self.monitors.insert(id, monitor);
         id
     }

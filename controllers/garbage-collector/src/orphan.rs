@@ -20,6 +20,7 @@ use crate::{
     metrics::DetachReason,
     requests,
     rules::evidence::{FOREGROUND, ORPHAN, Object, has},
+    shared_graph::Restores,
 };
 
 /// How often one pass looks up further dependents of an owner. After that the owner backs off.
@@ -61,6 +62,8 @@ pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
 }
 
 async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
+    // Before all reads, because a proof from before a restore of etcd is not valid after it.
+    let asked = ctx.graph.restores();
     let Some(mut owner) = orphaning_owner(ctx, owner) else { return Ok(Outcome::Done) };
     // If the graph does not know all dependents yet, some would keep a reference to a deleted owner, and would be
     // deleted later.
@@ -77,11 +80,11 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
             return Ok(Outcome::Done);
         }
         Err(gone) => {
-            ctx.graph.on_proved_absent(&owner.coordinates, gone);
+            ctx.graph.on_proved_absent(&owner.coordinates, gone, asked);
             return Ok(Outcome::Done);
         }
     };
-    let detached = detach_dependents(ctx, &owner).await?;
+    let detached = detach_dependents(ctx, &owner, asked).await?;
     // A monitor that ended meanwhile removed dependents from the graph that still had their references. Its successor
     // will show them again.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
@@ -89,7 +92,8 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     }
     // Dependents that are observed from now on must stay too.
     let uid = &owner.coordinates.uid;
-    ctx.graph.orphaned.insert(uid.clone());
+    let waits_too = has(&owner.meta, FOREGROUND);
+    ctx.graph.orphaned.insert(uid.clone(), waits_too);
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
     match removed.map_err(|err| unfinished(err, &owner))? {
         Removed::ByThisCall(version) => {
@@ -100,11 +104,11 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
             // A user requested foreground deletion meanwhile. Without that finalizer, the change may be our own patch
             // whose response was lost.
             if has(&meta, FOREGROUND) {
-                ctx.graph.orphaned.remove(uid);
+                ctx.graph.orphaned.on_foreground(uid);
             }
             ctx.graph.on_finalizers_removed(uid, &meta.version);
         }
-        Removed::Gone(gone) => ctx.graph.on_proved_absent(&owner.coordinates, gone),
+        Removed::Gone(gone) => ctx.graph.on_proved_absent(&owner.coordinates, gone, asked),
     }
     Ok(Outcome::Done)
 }
@@ -122,7 +126,7 @@ fn must_orphan(owner: &Meta) -> bool {
 
 /// Removes the owner from each of its dependents, and from those that appear meanwhile, until there are none. Returns
 /// their number.
-async fn detach_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
+async fn detach_dependents(ctx: &Ctx, owner: &Object, asked: Restores) -> Result<usize, Error> {
     // The results of our patches, which the watch may not show yet.
     let mut detached: HashMap<Uid, Version> = HashMap::new();
     for _ in 0..ROUNDS {
@@ -131,7 +135,7 @@ async fn detach_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
         if remaining.is_empty() {
             return Ok(detached.len());
         }
-        detach_all(ctx, owner, remaining, &mut detached).await?;
+        detach_all(ctx, owner, remaining, &mut detached, asked).await?;
     }
     Err(Error::TooManyRounds(Box::new(owner.coordinates.clone())))
 }
@@ -149,6 +153,7 @@ async fn detach_all(
     owner: &Object,
     remaining: Vec<Dependent>,
     detached: &mut HashMap<Uid, Version>,
+    asked: Restores,
 ) -> Result<(), Error> {
     // After one postponed patch, no further ones are sent: each would postpone the next pass again.
     let is_postponed = AtomicBool::new(false);
@@ -164,7 +169,7 @@ async fn detach_all(
                 tracing::debug!(object = %dependent, owner = %owner.coordinates, "Orphaned an object");
                 detached.insert(dependent.uid, version);
             }
-            Ok(Patched::Gone(gone)) => ctx.graph.on_proved_absent(&dependent, gone),
+            Ok(Patched::Gone(gone)) => ctx.graph.on_proved_absent(&dependent, gone, asked),
             Err(err) if requests::postponed_for(&err).is_some() => {
                 is_postponed.store(true, Ordering::Relaxed);
                 postponed.get_or_insert((dependent, 1, err));

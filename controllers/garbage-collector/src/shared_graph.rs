@@ -137,11 +137,16 @@ impl SharedGraph {
         }
     }
 
-    /// Records that the object at these coordinates of the graph is gone, and makes its dependents due.
-    pub(crate) fn on_proved_absent(&self, probed: &Coordinates, gone: Gone) {
-        self.absences.insert(gone.clone());
+    /// Records that the object at these coordinates of the graph is gone, and makes its dependents due. If etcd was
+    /// restored after the read was sent, the object is checked again instead.
+    pub(crate) fn on_proved_absent(&self, probed: &Coordinates, gone: Gone, asked: Restores) {
         let mut graph = self.graph.lock();
-        graph.on_proved_absent(probed, gone);
+        if self.restores() == asked {
+            self.absences.insert(gone.clone());
+            graph.on_proved_absent(probed, gone);
+        } else {
+            graph.mark_due_again(&probed.uid);
+        }
         self.enqueue_due(&mut graph, Lane::Now);
     }
 
@@ -265,6 +270,11 @@ impl GraphUpdate<'_> {
     /// Records that a new complete set does not contain an object. That makes its dependents due, but proves nothing.
     pub(crate) fn on_missing(&mut self, by: MonitorId, uid: &Uid) {
         self.graph.on_missing(by, uid);
+    }
+
+    /// Records that a monitor has received a complete set.
+    pub(crate) fn on_complete_set(&mut self, by: MonitorId, contains: impl Fn(&Uid) -> bool) {
+        self.graph.on_complete_set(by, contains);
     }
 
     /// The graph, for the comparison with a new complete set.

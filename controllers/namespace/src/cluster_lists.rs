@@ -17,9 +17,12 @@ use parking_lot::Mutex;
 
 /// The timeout of a list. It is half of the time limit of a kind, so that the namespace itself can be listed too.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a timeout the list is not repeated for this long, because it delays every namespace that waits for it. The
-/// cause may also be an overloaded server (429); it then gets one list for each namespace instead of one for all.
+/// After a timeout the list is not repeated for this long, because it delays every namespace that waits for it. Each
+/// further timeout in a row doubles the time, up to the maximum: hundreds of kinds may have lists that hang. The cause may
+/// also be an overloaded server (429); it then gets one list for each namespace instead of one for all.
 const RETRY_AFTER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest such time.
+const MAX_RETRY_AFTER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Objects to read at most for each terminating namespace. This is less than the cost of its own lists.
 const OBJECTS_PER_NAMESPACE: usize = 50;
 /// Objects to read at most in one list.
@@ -38,6 +41,8 @@ struct ListResult {
     requested_at: Instant,
     /// Set after a timeout: the list is not repeated before this time.
     retry: Option<Instant>,
+    /// The timeouts in a row.
+    timeouts: u32,
     /// All namespaces that contain objects; `None` if the list failed or was too long.
     non_empty: Option<BTreeSet<Atom>>,
 }
@@ -75,15 +80,17 @@ impl ClusterLists {
         {
             return result.is_proof_of_absence(namespace);
         }
-        let result = self.list_cluster(api, kind, page_size(namespaces)).await;
+        let timeouts = last.as_ref().map_or(0, |it| it.timeouts);
+        let result = self.list_cluster(api, kind, page_size(namespaces), timeouts).await;
         last.insert(result).is_proof_of_absence(namespace)
     }
 
-    async fn list_cluster(&self, api: &Api, kind: &Resource, limit: u32) -> ListResult {
+    async fn list_cluster(&self, api: &Api, kind: &Resource, limit: u32, timeouts: u32) -> ListResult {
         let requested_at = self.clock.now();
         let options = ListOptions { limit, ..ListOptions::default() };
         let answer = tokio::time::timeout(LIST_TIMEOUT, api.list_metadata(kind, None, &options)).await;
-        let retry = answer.is_err().then(|| self.clock.now() + RETRY_AFTER_TIMEOUT);
+        let retry = answer.is_err().then(|| self.clock.now() + retry_after_timeout(timeouts));
+        let timeouts = if answer.is_err() { timeouts.saturating_add(1) } else { 0 };
         let non_empty = match answer {
             Ok(Ok(page)) => non_empty_namespaces(&page),
             Ok(Err(err)) => {
@@ -95,7 +102,7 @@ impl ClusterLists {
                 None
             }
         };
-        ListResult { requested_at, retry, non_empty }
+        ListResult { requested_at, retry, timeouts, non_empty }
     }
 
     /// Removes kinds that are not `served` any more. Otherwise short-lived custom resources would fill the memory.
@@ -107,6 +114,12 @@ impl ClusterLists {
     pub(crate) fn clear(&self) {
         self.kinds.lock().clear();
     }
+}
+
+/// How long the list is not repeated after one more timeout.
+fn retry_after_timeout(timeouts_before: u32) -> Duration {
+    let factor = 1_u32.checked_shl(timeouts_before).unwrap_or(u32::MAX);
+    RETRY_AFTER_TIMEOUT.saturating_mul(factor).min(MAX_RETRY_AFTER_TIMEOUT)
 }
 
 /// The namespaces on a first page; `None` if it is not the whole list, because it then proves nothing.
@@ -139,7 +152,7 @@ mod tests {
     fn only_a_complete_list_is_a_proof() {
         let now = Clock::system().now();
         let absent = |page: &Page<Meta>, namespace: &str| {
-            ListResult { requested_at: now, retry: None, non_empty: non_empty_namespaces(page) }
+            ListResult { requested_at: now, retry: None, timeouts: 0, non_empty: non_empty_namespaces(page) }
                 .is_proof_of_absence(&namespace.into())
         };
         let whole = page(&["a", "b", "a"], "");
@@ -162,8 +175,18 @@ mod tests {
             ("it is repeated after a minute", hung, at + sec, at + 60 * sec, false),
         ];
         for (name, retry, since, now, want) in cases {
-            assert_eq!(ListResult { requested_at: at, retry, non_empty: None }.is_valid(since, now), want, "{name}");
+            assert_eq!(
+                ListResult { requested_at: at, retry, timeouts: 1, non_empty: None }.is_valid(since, now),
+                want,
+                "{name}"
+            );
         }
+    }
+
+    #[test]
+    fn each_further_timeout_in_a_row_doubles_the_pause() {
+        let pauses = [0, 1, 2, 3, 4, 40].map(|it| retry_after_timeout(it).as_secs());
+        assert_eq!(pauses, [60, 120, 240, 480, 600, 600]);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub const PROFILE: Profile = Profile {
     ],
     // For discovery. Upstream's role lacks it, because every client may use it by default.
     paths: &["/api", "/apis"],
+    // Upstream's role has no watch of pods. Where it is refused, the timer finds the end of the last pod.
     watches: &[Right { group: "", resource: "namespaces", verbs: &["list", "watch"] }],
     marks: &[Mark {
         list: "/api/v1/namespaces?fieldSelector=status.phase%3DTerminating&limit=500",

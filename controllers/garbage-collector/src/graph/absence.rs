@@ -39,9 +39,7 @@ impl Probe<'_> {
 impl Graph {
     /// Applies a DELETED event. Returns the proof, if a reference names the object.
     pub(crate) fn on_deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Gone> {
-        if !self.monitors.contains_key(&by) {
-            return None;
-        }
+        self.monitors.get_mut(&by)?.proved_gone.remove(uid);
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
         match &node.state {
@@ -71,9 +69,20 @@ impl Graph {
     /// A new complete set of this monitor does not contain the object. Its dependents become due, but nothing is
     /// proved: the list may be older than the known state, and the type may be served only in part.
     pub(crate) fn on_missing(&mut self, by: MonitorId, uid: &Uid) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.proved_gone.remove(uid);
+        }
         let Some(id) = self.nodes.find(uid) else { return };
         if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
             self.mark_gone(id, None);
+        }
+    }
+
+    /// This monitor has received a complete set. An object that was proved gone and is in the set may be in a later set
+    /// of a server that lags too.
+    pub(crate) fn on_complete_set(&mut self, by: MonitorId, contains: impl Fn(&Uid) -> bool) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.proved_gone.retain(|uid, _| contains(uid));
         }
     }
 
@@ -91,6 +100,12 @@ impl Graph {
             NodeState::Observed(_) | NodeState::Unwatched { .. }
                 if self.coordinates(node).is_some_and(|it| probe.matches(&it)) =>
             {
+                let shown = node.observed().map(|it| (it.by, it.version.clone()));
+                if let Some((by, version)) = shown
+                    && let Some(monitor) = self.monitors.get_mut(&by)
+                {
+                    monitor.proved_gone.insert(probed.uid.clone(), version);
+                }
                 self.mark_gone(id, Some(gone));
             }
             NodeState::Claimed { .. } if !is_claimed_otherwise => self.mark_gone(id, Some(gone)),

@@ -66,6 +66,15 @@ impl Graph {
         self.due_lists.delete.add(&mut self.nodes, id, Flags::DELETE);
     }
 
+    /// Makes an object due whose last pass has no valid result.
+    pub(crate) fn mark_due_again(&mut self, uid: &Uid) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        if self.nodes.get(id).is_some_and(|it| it.lifecycle().orphaning) {
+            self.mark_due_orphan(id);
+        }
+        self.mark_due_delete(id);
+    }
+
     pub(super) fn mark_due_delete_later(&mut self, id: Id) {
         self.due_lists.delete_later.add(&mut self.nodes, id, Flags::DELETE_LATER);
     }

@@ -77,7 +77,9 @@ impl Graph {
     /// was cut off brought that state, and the next set may come from a server that lags.
     pub(crate) fn is_shown_at(&self, by: MonitorId, uid: &Uid, version: &Version, whole: &Version) -> bool {
         let known = self.nodes.find(uid).and_then(|id| self.nodes.get(id)?.observed());
-        known.is_some_and(|it| it.by != by || it.version == *version || whole.is_older_than(&it.version))
+        // A live read may prove an object gone while a set that contains it is being received.
+        let was_shown = || self.monitors.get(&by).is_some_and(|it| it.proved_gone.get(uid) == Some(version));
+        known.is_some_and(|it| it.by != by || it.version == *version || whole.is_older_than(&it.version)) || was_shown()
     }
 
     /// True for an unwatched object that blocks an owner.

@@ -163,6 +163,7 @@ impl Sink for Feed {
             for object in older.into_values() {
                 graph.observe_any(self.by, object);
             }
+            graph.on_complete_set(self.by, |uid| present.contains(uid));
         });
         self.notify_types_changed();
     }

@@ -87,8 +87,9 @@ impl AbsenceProofs {
     }
 }
 
-/// Owners whose dependents this process orphaned. A dependent that is observed late must stay too.
-pub(crate) struct OrphanedOwners(Mutex<LruCache<Uid, ()>>);
+/// Owners whose dependents this process orphaned, and whether the owner also had the foreground finalizer then. A
+/// dependent that is observed late must stay too.
+pub(crate) struct OrphanedOwners(Mutex<LruCache<Uid, bool>>);
 
 impl Default for OrphanedOwners {
     fn default() -> Self {
@@ -101,8 +102,8 @@ impl OrphanedOwners {
         self.0.lock().get(owner).is_some()
     }
 
-    pub(crate) fn insert(&self, owner: Uid) {
-        self.0.lock().put(owner, ());
+    pub(crate) fn insert(&self, owner: Uid, had_foreground: bool) {
+        self.0.lock().put(owner, had_foreground);
     }
 
     /// Removes everything after a restore of etcd, because the owners may exist again.
@@ -110,9 +111,13 @@ impl OrphanedOwners {
         self.0.lock().clear();
     }
 
-    /// Removes an owner, because it is deleted in another way after all.
-    pub(crate) fn remove(&self, owner: &Uid) {
-        self.0.lock().pop(owner);
+    /// The owner waits for its dependents. Unless it did so already when they were orphaned, it was deleted again in
+    /// another way, and the last request counts.
+    pub(crate) fn on_foreground(&self, owner: &Uid) {
+        let mut owners = self.0.lock();
+        if owners.peek(owner) == Some(&false) {
+            owners.pop(owner);
+        }
     }
 }
 

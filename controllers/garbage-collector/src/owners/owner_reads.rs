@@ -113,8 +113,7 @@ async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Resul
         }
     };
     if let OwnerState::Waiting(waiting) = &found {
-        // It was deleted again in another way, after its dependents were orphaned: the last request counts.
-        ctx.graph.orphaned.remove(waiting.owner());
+        ctx.graph.orphaned.on_foreground(waiting.owner());
     }
     Ok(match found {
         OwnerState::Gone(gone) if ctx.graph.orphaned.contains(&reference.uid) => OwnerState::Orphaned(gone),

@@ -1,6 +1,6 @@
 //! Owners whose dependents stay.
 
-use client::Propagation::Orphan;
+use client::Propagation::{Background, Orphan};
 use harness::pass;
 use serde_json::json;
 use test_cluster::Interception;
@@ -239,6 +239,22 @@ async fn an_owner_deleted_in_another_way_later_is_not_recorded_as_orphaned() {
     world.release("replicationcontrollers", "rc");
     pass(5 * SEC).await;
     assert!(!world.has("pods", "late"), "it was not orphaned");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_dependent_of_an_owner_with_both_finalizers_stays() {
+    let world = World::new();
+    let rc = world.create_held("ReplicationController", "rc", &[]);
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    world.cluster.update("replicationcontrollers", "n", "rc", |it| {
+        it["metadata"]["finalizers"] = json!(["orphan", "foregroundDeletion"]);
+    });
+    pass(5 * SEC).await;
+    assert!(!world.has("replicationcontrollers", "rc"), "{:?}", world.lines());
+    world.create("Pod", "late", &[owner(&rc)]);
+    pass(5 * SEC).await;
+    assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]

@@ -185,6 +185,28 @@ async fn a_complete_set_counts_with_any_versions_and_a_partial_one_does_not() {
     assert_eq!(fed.version("a"), Some(4), "later events are newer than the set");
 }
 
+/// A set may contain an object that a live read has proved gone since the set was requested. That is no restore of etcd.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_a_live_read_overtook_counts_as_shown_until_the_monitor_shows_the_deletion() {
+    for (is_in_set, shown_after) in [(Some(true), true), (Some(false), false), (None, false)] {
+        let fed = fed();
+        fed.feed.apply(vec![(Event::Added, object("a", 5)), (Event::Added, object("b", 5))]);
+        let at = Coordinates::claimed(&reference("a"), &NAMESPACE.into());
+        let graph = &fed.world.graph;
+        graph.on_proved_absent(&at, Gone::from_deleted_event(at.clone()), graph.restores());
+        assert!(!fed.is_known("a"));
+        let is_shown = |version: u64| {
+            graph.read(|graph| graph.is_shown_at(fed.feed.by, &uid("a"), &version.into(), &Version::from(9)))
+        };
+        assert_eq!((is_shown(5), is_shown(4)), (true, false));
+        match is_in_set {
+            Some(is_in_set) => fed.receive_set(if is_in_set { &["a", "b"] } else { &["b"] }),
+            None => fed.feed.apply(vec![(Event::Deleted, object("a", 8))]),
+        }
+        assert_eq!(is_shown(5), shown_after, "{is_in_set:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_state_in_the_store_of_a_typed_informer_counts_with_any_version() {
     let fed = fed();
