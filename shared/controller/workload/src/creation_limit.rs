@@ -17,7 +17,7 @@ const FACTOR: usize = 2;
 
 /// How long a slot stays occupied after its pod had lost our finalizer and was deleted. It is the longest
 /// back-off, because the client that removed the finalizer will probably remove the next one too.
-const UNTRACKED_SLOT_TIME: Duration = Duration::from_secs(10 * 60);
+const WITHOUT_FINALIZER_SLOT_TIME: Duration = Duration::from_secs(10 * 60);
 
 /// The pods that this process created and that have not ended, by the uid of their owner. Each event takes constant time.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub struct CreationLimit {
     owners: HashMap<Uid, HashSet<Uid>>,
     pods: HashMap<Uid, CreatedPod>,
     /// When pods were deleted because they had no finalizer, in ascending order, by the uid of their owner.
-    untracked: HashMap<Uid, VecDeque<Instant>>,
+    without_finalizer: HashMap<Uid, VecDeque<Instant>>,
 }
 
 /// A created pod.
@@ -53,7 +53,7 @@ impl CreationLimit {
 
     /// The cache has passed the creation of `pod`. If it never showed the pod, the pod is gone; then its owner is
     /// returned.
-    pub fn on_create_passed(&mut self, pod: &Uid) -> Option<Uid> {
+    pub fn on_cache_passed_creation(&mut self, pod: &Uid) -> Option<Uid> {
         self.pods.get(pod).filter(|it| !it.is_seen)?;
         self.on_pod_stopped(pod)
     }
@@ -71,15 +71,15 @@ impl CreationLimit {
     }
 
     /// `pod` will be deleted because our finalizer is missing. Its slot stays occupied for ten minutes.
-    pub fn on_untracked_delete(&mut self, pod: &Uid, now: Instant) {
+    pub fn on_delete_without_finalizer(&mut self, pod: &Uid, now: Instant) {
         if let Some(owner) = self.on_pod_stopped(pod) {
-            self.untracked.entry(owner).or_default().push_back(now);
+            self.without_finalizer.entry(owner).or_default().push_back(now);
         }
     }
 
     /// `owner` is gone or has ended.
     pub fn remove_owner(&mut self, owner: &Uid) {
-        self.untracked.remove(owner);
+        self.without_finalizer.remove(owner);
         for pod in self.owners.remove(owner).into_iter().flatten() {
             self.pods.remove(&pod);
         }
@@ -87,24 +87,24 @@ impl CreationLimit {
 
     /// How many more pods may be created for `owner`, and when the next slot becomes free even if no pod ends.
     pub fn free_slots(&mut self, owner: &Uid, parallelism: i32, now: Instant) -> (usize, Option<Duration>) {
-        let untracked = self.untracked.get_mut(owner);
-        let (untracked, next) = untracked.map_or((0, None), |it| {
-            while it.front().is_some_and(|it| *it + UNTRACKED_SLOT_TIME <= now) {
+        let without_finalizer = self.without_finalizer.get_mut(owner);
+        let (without_finalizer, next) = without_finalizer.map_or((0, None), |it| {
+            while it.front().is_some_and(|it| *it + WITHOUT_FINALIZER_SLOT_TIME <= now) {
                 it.pop_front();
             }
-            (it.len(), it.front().map(|it| (*it + UNTRACKED_SLOT_TIME).saturating_duration_since(now)))
+            (it.len(), it.front().map(|it| (*it + WITHOUT_FINALIZER_SLOT_TIME).saturating_duration_since(now)))
         });
-        if untracked == 0 {
-            self.untracked.remove(owner);
+        if without_finalizer == 0 {
+            self.without_finalizer.remove(owner);
         }
-        (free_slots(untracked + self.owners.get(owner).map_or(0, HashSet::len), parallelism), next)
+        (free_slots(without_finalizer + self.owners.get(owner).map_or(0, HashSet::len), parallelism), next)
     }
 
     /// True when no owner has an entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { owners, pods, untracked } = self;
-        owners.is_empty() && pods.is_empty() && untracked.is_empty()
+        let Self { owners, pods, without_finalizer } = self;
+        owners.is_empty() && pods.is_empty() && without_finalizer.is_empty()
     }
 }
 
@@ -167,8 +167,11 @@ mod tests {
         }
         limit.on_pod_seen(&uid("a"));
         limit.on_pod_created(&owner, uid("a"));
-        assert_eq!([limit.on_create_passed(&uid("a")), limit.on_create_passed(&uid("b"))], [None, Some(owner.clone())]);
-        assert_eq!((limit.on_create_passed(&uid("b")), free_slots(&mut limit, &owner, 1)), (None, 1));
+        assert_eq!(
+            [limit.on_cache_passed_creation(&uid("a")), limit.on_cache_passed_creation(&uid("b"))],
+            [None, Some(owner.clone())]
+        );
+        assert_eq!((limit.on_cache_passed_creation(&uid("b")), free_slots(&mut limit, &owner, 1)), (None, 1));
     }
 
     #[test]
@@ -178,7 +181,7 @@ mod tests {
         for pod in ["a", "b"] {
             limit.on_pod_created(&owner, uid(pod));
         }
-        limit.on_untracked_delete(&uid("b"), now());
+        limit.on_delete_without_finalizer(&uid("b"), now());
         limit.remove_owner(&owner);
         assert!(limit.is_empty());
         limit.on_pod_created(&owner, uid("c"));
@@ -192,7 +195,7 @@ mod tests {
         let later = |secs: u64| now + Duration::from_secs(secs);
         for (pod, at) in [("a", 0), ("b", 60)] {
             limit.on_pod_created(&owner, uid(pod));
-            limit.on_untracked_delete(&uid(pod), later(at));
+            limit.on_delete_without_finalizer(&uid(pod), later(at));
             assert_eq!(limit.on_pod_stopped(&uid(pod)), None, "its deletion event changes nothing");
         }
         assert_eq!(limit.free_slots(&owner, 1, later(60)), (0, Some(Duration::from_secs(540))));
