@@ -116,7 +116,7 @@ impl Simulation {
             return;
         }
         self.backoff = Some(plan.tally.backoff);
-        step.release_deleted(&self.apply(&plan.after_status).gone);
+        step.release_deleted(&self.apply(&plan.after_status).deleted);
         if self.roll_failure() {
             self.backoff = None; // The manager crashed and lost its memory.
             return;
