@@ -65,7 +65,7 @@ fn an_invalid_status_is_not_sent() {
             none(),
             ended(none()),
             json!({ "conditions": has(&["FailureTarget"]) }),
-            "what has ended does not begin again",
+            "a terminal or interim condition was removed",
         ),
         (none(), none(), ended(json!({ "active": 1 })), "ended with active pods"),
         (none(), none(), ended(json!({ "terminating": 1 })), "ended with terminating pods"),
