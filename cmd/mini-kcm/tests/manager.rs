@@ -222,8 +222,9 @@ async fn acceptance_shell_034_a_crashed_leader_is_replaced_when_its_lease_expire
     create_terminating_namespace(&cluster, "terminating");
     wait_until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
     let calls = cluster.requests();
-    let renewals =
-        calls.iter().filter(|it| it.resource == "leases" && it.user_agent.ends_with("#a") && it.status == 200);
+    let renewals = calls
+        .iter()
+        .filter(|it| it.resource == "leases" && it.user_agent.ends_with("leader-election#a") && it.status == 200);
     let last = renewals.map(|it| it.at).max().unwrap();
     let took = other.writes(&calls)[0].at - last;
     let lease = Duration::from_secs(15);
