@@ -242,7 +242,7 @@ async fn acceptance_common_021_a_replaced_owner_adopts_nothing_and_the_error_nam
     let is = world.owner.uid.to_string();
     world.owner.uid = Uid::new("another");
     let err = world.claim(vec![world.pod("a", "x", json!([]), &[])]).await.unwrap_err();
-    assert_eq!(err.to_string(), format!("original job is gone: its uid was another, it is {is}"));
+    assert_eq!(err.to_string(), format!("original job is gone: its uid was another and is now {is}"));
     assert_eq!(world.calls(), ["get job"]);
 }
 
