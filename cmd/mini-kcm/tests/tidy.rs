@@ -48,7 +48,6 @@ const VALUES: &[&str] = &[
     "workload::deletion_key",
     "workload::has_finalizer",
     "workload::is_ready",
-    "workload::is_terminal",
 ];
 
 /// What machines may import in addition.

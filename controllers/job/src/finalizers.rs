@@ -13,7 +13,6 @@ use crate::{
     rules::{
         accounting::{self, Finished, FirstStep},
         indexes::Indexes,
-        moment::Moment,
         plan::Plan,
         snapshot::{FINALIZER, Snapshot},
         status::{self, InvalidStatus},
@@ -161,7 +160,7 @@ pub(crate) async fn store_last_status(
     let job = snapshot.job;
     let Recorded { step, written, stored } = recorded;
     let Released { removed, cut_short: _, failure } = released;
-    let now = Moment(ctx.clock.wall().as_millisecond());
+    let now = ctx.moment();
     let settled = accounting::last_step(snapshot, step, &removed, now);
     let is_final = settled.finished.is_some();
     if let Some(status) = settled.status {

@@ -43,7 +43,9 @@ use informer::Informer;
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, PodControl, StageStart};
 
-use crate::{handlers::FinalizerRemovalKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes};
+use crate::{
+    handlers::FinalizerRemovalKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes, rules::moment::Moment,
+};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";
@@ -200,6 +202,11 @@ struct Ctx {
 impl Ctx {
     fn begin_stage(&self) -> StageStart {
         StageStart::new(self.clock.now())
+    }
+
+    /// The present time, for decisions.
+    fn moment(&self) -> Moment {
+        Moment(self.clock.wall().as_millisecond())
     }
 
     /// Whether a stage must start no further call, because its time is over and other Jobs wait.

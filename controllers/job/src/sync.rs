@@ -16,7 +16,6 @@ use crate::{
     memory::{BATCH, SyncInputs},
     rules::{
         accounting, ending,
-        moment::Moment,
         plan::{Action, Plan, PodChange, Waiting, plan},
         snapshot::{ClaimedPod, FINALIZER, SnapshotInputs, Unseen, gather},
     },
@@ -89,7 +88,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         Err(_) if ctx.stopping.is_cancelled() => Ok(Outcome::Done),
         Err(err) => {
             // The deadline must not wait for a longer back-off of the key.
-            let deadline = ending::remaining_active_time(&job, Moment(ctx.clock.wall().as_millisecond()));
+            let deadline = ending::remaining_active_time(&job, ctx.moment());
             if let Some(deadline) = deadline.filter(|it| !it.is_zero()) {
                 ctx.queue.add_after(key.clone(), deadline);
             }
@@ -120,7 +119,7 @@ async fn reconcile(
     let claimed = claim(ctx.control.writer(), owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.objects;
     let inputs = SnapshotInputs {
-        now: Moment(ctx.clock.wall().as_millisecond()),
+        now: ctx.moment(),
         unseen,
         backoff,
         free_slots,

@@ -13,6 +13,7 @@ use std::{
 use api::{Atom, Page, Resource};
 use client::{Api, ListOptions};
 use clock::{Clock, Instant};
+use controller::Backoff;
 use parking_lot::Mutex;
 
 /// The timeout of a list. It is half of the time limit of a kind, so that the namespace itself can be listed too.
@@ -20,9 +21,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a timeout the list is not repeated for this long, because it delays every namespace that waits for it. Each
 /// further timeout in a row doubles the time, up to the maximum: hundreds of kinds may have lists that hang. The cause may
 /// also be an overloaded server (429); it then gets one list for each namespace instead of one for all.
-const RETRY_AFTER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest such time.
-const MAX_RETRY_AFTER_TIMEOUT: Duration = Duration::from_secs(600);
+const RETRY_AFTER_TIMEOUT: Backoff = Backoff::per_key(Duration::from_secs(60), Duration::from_secs(600));
 /// Objects to read at most for each terminating namespace. This is less than the cost of its own lists.
 const OBJECTS_PER_NAMESPACE: usize = 50;
 /// Objects to read at most in one list.
@@ -89,7 +88,7 @@ impl ClusterLists {
         let requested_at = self.clock.now();
         let options = ListOptions { limit, ..ListOptions::default() };
         let answer = tokio::time::timeout(LIST_TIMEOUT, api.list_metadata(kind, None, &options)).await;
-        let retry = answer.is_err().then(|| self.clock.now() + retry_after_timeout(timeouts));
+        let retry = answer.is_err().then(|| self.clock.now() + RETRY_AFTER_TIMEOUT.delay(timeouts));
         let timeouts = if answer.is_err() { timeouts.saturating_add(1) } else { 0 };
         let non_empty = match answer {
             Ok(Ok(page)) => non_empty_namespaces(&page),
@@ -114,12 +113,6 @@ impl ClusterLists {
     pub(crate) fn clear(&self) {
         self.kinds.lock().clear();
     }
-}
-
-/// How long the list is not repeated after one more timeout.
-fn retry_after_timeout(timeouts_before: u32) -> Duration {
-    let factor = 1_u32.checked_shl(timeouts_before).unwrap_or(u32::MAX);
-    RETRY_AFTER_TIMEOUT.saturating_mul(factor).min(MAX_RETRY_AFTER_TIMEOUT)
 }
 
 /// The namespaces on a first page; `None` if it is not the whole list, because it then proves nothing.
@@ -185,7 +178,7 @@ mod tests {
 
     #[test]
     fn each_further_timeout_in_a_row_doubles_the_pause() {
-        let pauses = [0, 1, 2, 3, 4, 40].map(|it| retry_after_timeout(it).as_secs());
+        let pauses = [0, 1, 2, 3, 4, 40].map(|it| RETRY_AFTER_TIMEOUT.delay(it).as_secs());
         assert_eq!(pauses, [60, 120, 240, 480, 600, 600]);
     }
 

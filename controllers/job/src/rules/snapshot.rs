@@ -7,7 +7,7 @@ use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 use workload::{has_finalizer, is_ready};
 
 use crate::rules::{
-    backoff::{PodFailures, finish_time},
+    backoff::{PodFailures, deletion_requested, finish_time},
     moment::Moment,
 };
 
@@ -222,11 +222,12 @@ impl<'a> Snapshot<'a> {
     /// Whether the pod was deleted after the Job had succeeded and before it ended. Then its exit is not counted.
     pub(crate) fn is_deleted_after_success(&self, job_pod: &JobPod<'_>) -> bool {
         let pod = job_pod.pod;
-        let Some(end_of_grace) = pod.meta.deletion else { return false };
-        let requested = end_of_grace.saturating_sub(i64::from(pod.deletion_grace.unwrap_or_default()));
+        let Some(deletion) = pod.meta.deletion.filter(|_| self.job.status.is_condition_true(SUCCESS)) else {
+            return false;
+        };
         // One that ended earlier was deleted by a user. It counts, also if the announcement did not list it yet.
-        let had_ended = workload::is_terminal(pod) && finish_time(pod) < requested;
-        self.job.status.is_condition_true(SUCCESS) && !had_ended
+        let has_ended = matches!(job_pod.state, State::Succeeded | State::Failed);
+        !(has_ended && finish_time(pod) < deletion_requested(pod).unwrap_or(deletion))
     }
 
     /// Whether the pod was already counted when the Job's end deleted it.
