@@ -401,6 +401,7 @@ impl BodyBuilder {
             labels: &[(INDEX, &index)],
             annotations: &annotations,
             hostname: Some(&format!("{}-{index}", self.name)),
+            ..Extra::default()
         })
     }
 }

@@ -4,7 +4,7 @@ use api::{ControllerRevision, Labels, Selector, Typed};
 use client::{Api, ApiError, DeleteOptions, Patch};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
-use workload::Owner;
+use workload::{ObjectWriter, Owner};
 
 use crate::{HASH_LABEL, is_same_data, revision_hash, revision_name};
 
@@ -70,13 +70,17 @@ pub struct Stored {
 
 /// Writes the revisions of workloads.
 #[derive(Clone)]
-pub struct RevisionControl(Api);
+pub struct RevisionControl(ObjectWriter);
 
 impl RevisionControl {
-    /// With this client.
+    /// Each stored creation and change is reported to this writer.
     #[must_use]
-    pub fn new(api: Api) -> Self {
-        Self(api)
+    pub fn new(writer: ObjectWriter) -> Self {
+        Self(writer)
+    }
+
+    fn api(&self) -> &Api {
+        self.0.api()
     }
 
     /// Stores a revision, or finds the one with equal data (`realHistory.CreateControllerRevision`). If its name
@@ -94,13 +98,16 @@ impl RevisionControl {
         for _ in 0..MAX_COLLISIONS {
             let name: Box<str> = revision_name(&owner.name, &revision_hash(new.data, Some(collision_count))).into();
             body.metadata["name"] = (*name).into();
-            match self.0.create(&ControllerRevision::resource(), &owner.namespace, &body).await {
-                Ok(_) => return Ok(Stored { name, revision: new.revision, collision_count }),
+            match self.api().create(&ControllerRevision::resource(), &owner.namespace, &body).await {
+                Ok(written) => {
+                    self.0.on_written(&owner.uid, &written.version);
+                    return Ok(Stored { name, revision: new.revision, collision_count });
+                }
                 Err(ApiError::AlreadyExists(_)) => {}
                 Err(source) => return Err(RevisionError::Request { what: "create", name, source }),
             }
             let resource = ControllerRevision::resource();
-            let existing = self.0.get::<ControllerRevision>(&resource, &owner.namespace, &name).await;
+            let existing = self.api().get::<ControllerRevision>(&resource, &owner.namespace, &name).await;
             let existing =
                 existing.map_err(|source| RevisionError::Request { what: "read", name: name.clone(), source })?;
             if is_same_data(&existing.data, new.data) {
@@ -115,15 +122,23 @@ impl RevisionControl {
     ///
     /// # Errors
     /// See [`RevisionError`].
-    pub async fn set_number(&self, revision: &ControllerRevision, number: i64) -> Result<(), RevisionError> {
+    pub async fn set_number(
+        &self,
+        owner: &Owner,
+        revision: &ControllerRevision,
+        number: i64,
+    ) -> Result<(), RevisionError> {
         if revision.revision == number {
             return Ok(());
         }
         let patch = Patch::Merge(json!({ "metadata": { "uid": revision.meta.uid }, "revision": number }));
         let (namespace, name) = (&revision.meta.namespace, &revision.meta.name);
         for attempt in 1.. {
-            match self.0.patch(&ControllerRevision::resource(), namespace, name, None, &patch).await {
-                Ok(_) => break,
+            match self.api().patch(&ControllerRevision::resource(), namespace, name, None, &patch).await {
+                Ok(written) => {
+                    self.0.on_written(&owner.uid, &written.version);
+                    break;
+                }
                 // The server repeats such a patch itself, and returns this after some conflicts.
                 Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => tokio::time::sleep(PAUSE * attempt).await,
                 Err(source) => {
@@ -141,7 +156,7 @@ impl RevisionControl {
     pub async fn delete(&self, revision: &ControllerRevision) -> Result<(), RevisionError> {
         let (namespace, name) = (&revision.meta.namespace, &revision.meta.name);
         let options = DeleteOptions { uid: Some(revision.meta.uid.clone()), ..DeleteOptions::default() };
-        match self.0.delete(&ControllerRevision::resource(), namespace, name, &options).await {
+        match self.api().delete(&ControllerRevision::resource(), namespace, name, &options).await {
             Err(err) if !workload::is_gone(&err, name) => {
                 Err(RevisionError::Request { what: "delete", name: name.clone(), source: err })
             }

@@ -43,8 +43,8 @@ impl World {
         let resource = Resource::namespaced("apps", "v1", "statefulsets", "StatefulSet");
         let owner = Owner::new(resource, meta.as_ref(), None);
         cluster.clear_requests();
-        let writer = ObjectWriter::new(api.clone(), |_, _| {});
-        Self { cluster, control: RevisionControl::new(api), writer, owner, _rig: rig }
+        let writer = ObjectWriter::new(api, |_, _| {});
+        Self { cluster, control: RevisionControl::new(writer.clone()), writer, owner, _rig: rig }
     }
 
     /// Stores a revision with the label `app: {app}`.
@@ -136,9 +136,9 @@ async fn collisions_without_end_are_an_error_with_the_counter_to_store() {
 async fn acceptance_common_027_a_revision_with_the_number_is_not_written() {
     let world = World::new();
     let revision = world.stored("a", "x", json!({}), world.ours());
-    world.control.set_number(&revision, 1).await.unwrap();
+    world.control.set_number(&world.owner, &revision, 1).await.unwrap();
     assert!(world.calls().is_empty());
-    world.control.set_number(&revision, 5).await.unwrap();
+    world.control.set_number(&world.owner, &revision, 5).await.unwrap();
     assert_eq!((world.revision("a")["revision"].clone(), world.calls()), (json!(5), vec!["patch a".to_owned()]));
 }
 
@@ -156,10 +156,10 @@ async fn acceptance_common_028_a_conflict_of_a_renumbering_is_repeated() {
             Interception::Pass
         }
     });
-    world.control.set_number(&revision, 5).await.unwrap();
+    world.control.set_number(&world.owner, &revision, 5).await.unwrap();
     assert_eq!(world.revision("a")["revision"], 5);
     world.cluster.intercept(|_: &Call| Interception::status(409, "Conflict", "the object has been modified"));
-    assert!(world.control.set_number(&revision, 6).await.is_err(), "the number of attempts is limited");
+    assert!(world.control.set_number(&world.owner, &revision, 6).await.is_err(), "the number of attempts is limited");
 }
 
 #[tokio::test(start_paused = true)]

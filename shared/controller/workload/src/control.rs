@@ -127,13 +127,15 @@ pub fn is_gone(err: &ApiError, name: &str) -> bool {
 }
 
 /// False if the request was not sent, because the term is over or the manager stops. Such an error does not concern the
-/// pod.
-fn is_from_server(err: &ApiError) -> bool {
+/// object.
+#[must_use]
+pub fn is_from_server(err: &ApiError) -> bool {
     !matches!(err, ApiError::NotSent(_))
 }
 
 /// The message of the server, which upstream's events show.
-fn server_message(err: &ApiError) -> String {
+#[must_use]
+pub fn server_message(err: &ApiError) -> String {
     err.status().map(|it| it.message.clone()).filter(|it| !it.is_empty()).unwrap_or_else(|| err.to_string())
 }
 

@@ -32,6 +32,8 @@ pub enum TemplateError {
 pub struct Extra<'a> {
     /// The prefix of its name, see [`Owner::generate_name`].
     pub generate_name: &'a str,
+    /// Its name; empty if the server chooses it.
+    pub name: &'a str,
     /// Further labels.
     pub labels: &'a [(&'a str, &'a str)],
     /// Further annotations.
@@ -60,7 +62,14 @@ impl PodTemplate {
     /// # Errors
     /// If it does not decode or has no labels.
     pub fn parse(raw: &RawValue) -> Result<Self, TemplateError> {
-        let mut template: Map<String, Value> = serde_json::from_str(raw.get()).map_err(TemplateError::Decode)?;
+        Self::from_fields(serde_json::from_str(raw.get()).map_err(TemplateError::Decode)?)
+    }
+
+    /// Takes a parsed template.
+    ///
+    /// # Errors
+    /// If it has no labels.
+    pub fn from_fields(mut template: Map<String, Value>) -> Result<Self, TemplateError> {
         let mut metadata = object(template.remove("metadata"));
         let labels = object(metadata.remove("labels"));
         if labels.is_empty() {
@@ -94,6 +103,28 @@ impl PodTemplate {
         }
     }
 
+    /// Sets `spec.subdomain`, also to nothing.
+    pub fn set_subdomain(&mut self, subdomain: &str) {
+        if subdomain.is_empty() {
+            self.spec.remove("subdomain");
+        } else {
+            self.spec.insert("subdomain".to_owned(), subdomain.into());
+        }
+    }
+
+    /// Puts volumes before those of the template. They replace volumes of the same names.
+    pub fn put_volumes(&mut self, mut volumes: Vec<Value>) {
+        if volumes.is_empty() {
+            return;
+        }
+        if let Some(Value::Array(others)) = self.spec.remove("volumes") {
+            let is_replaced = |other: &Value| volumes.iter().any(|it| it["name"] == other["name"]);
+            let others: Vec<Value> = others.into_iter().filter(|it| !is_replaced(it)).collect();
+            volumes.extend(others);
+        }
+        self.spec.insert("volumes".to_owned(), volumes.into());
+    }
+
     /// Prepares the template for the pods of `owner`, and adds its finalizer.
     #[must_use]
     pub fn prepare(self, owner: &Owner) -> PreparedTemplate {
@@ -117,9 +148,12 @@ impl PreparedTemplate {
     /// # Errors
     /// Never for a parsed template.
     pub fn pod(&self, extra: Extra<'_>) -> Result<Box<RawValue>, serde_json::Error> {
-        let Extra { generate_name, labels, annotations, hostname } = extra;
+        let Extra { generate_name, name, labels, annotations, hostname } = extra;
         let mut metadata = Map::new();
         metadata.insert("generateName".to_owned(), generate_name.into());
+        if !name.is_empty() {
+            metadata.insert("name".to_owned(), name.into());
+        }
         metadata.insert("labels".to_owned(), merged(&self.labels, labels));
         if !self.annotations.is_empty() || !annotations.is_empty() {
             metadata.insert("annotations".to_owned(), merged(&self.annotations, annotations));
@@ -224,6 +258,7 @@ mod tests {
             labels: &[("index", "3")],
             annotations: &[("index", "3"), ("a", "own")],
             hostname: Some("job-3"),
+            ..Extra::default()
         };
         let indexed = made(&prepared, extra);
         assert_eq!(indexed["metadata"]["labels"], json!({ "app": "x", "index": "3" }));
@@ -270,6 +305,28 @@ mod tests {
         assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([ours]));
         assert_eq!(pod["spec"]["containers"][0]["env"], json!([{ "name": "X", "value": "y" }, ours]));
         assert_eq!(pod["spec"]["containers"][1]["env"], json!([{ "name": "INDEX", "value": "mine" }]));
+    }
+
+    #[test]
+    fn a_pod_with_an_identity_has_its_name_domain_and_volumes() {
+        let mut template = template(&json!({
+            "metadata": { "labels": { "a": "b" } },
+            "spec": { "hostname": "other", "subdomain": "other",
+                "volumes": [{ "name": "data", "emptyDir": {} }, { "name": "tmp", "emptyDir": {} }] },
+        }))
+        .unwrap();
+        let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } });
+        template.put_volumes(vec![claim.clone()]);
+        template.set_subdomain("svc");
+        let extra = Extra { name: "web-0", hostname: Some("web-0"), ..Extra::default() };
+        let pod = made(&template.clone().prepare(&owner("web")), extra);
+        assert_eq!((&pod["metadata"]["name"], &pod["spec"]["hostname"]), (&json!("web-0"), &json!("web-0")));
+        assert_eq!(pod["spec"]["subdomain"], "svc");
+        assert_eq!(pod["spec"]["volumes"], json!([claim, { "name": "tmp", "emptyDir": {} }]));
+        template.set_subdomain("");
+        template.put_volumes(Vec::new());
+        let pod = made(&template.prepare(&owner("web")), extra);
+        assert_eq!((&pod["spec"]["subdomain"], pod["spec"]["volumes"].as_array().unwrap().len()), (&Value::Null, 2));
     }
 
     #[test]

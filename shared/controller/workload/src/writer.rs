@@ -57,8 +57,11 @@ impl ObjectWriter {
         self.patch(&owner.uid, object, &Value::Object(metadata)).await
     }
 
-    /// A strategic merge patch of the metadata.
-    pub(crate) async fn patch<T: Typed>(&self, owner: &Uid, object: &T, metadata: &Value) -> Result<Written, ApiError> {
+    /// Sends a strategic merge patch of the metadata.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn patch<T: Typed>(&self, owner: &Uid, object: &T, metadata: &Value) -> Result<Written, ApiError> {
         let meta = object.meta();
         let patch = Patch::Strategic(json!({ "metadata": metadata }));
         let written = self.api.patch(&T::resource(), meta.namespace, meta.name, None, &patch).await?;
@@ -66,7 +69,8 @@ impl ObjectWriter {
         Ok(written)
     }
 
-    pub(crate) fn on_written(&self, owner: &Uid, version: &Version) {
+    /// Reports a write that was stored for this owner.
+    pub fn on_written(&self, owner: &Uid, version: &Version) {
         (self.on_written)(owner, version);
     }
 }

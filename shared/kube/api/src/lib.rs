@@ -22,6 +22,7 @@ mod raw;
 mod status;
 mod unknown_fields;
 
+mod claim;
 mod container;
 mod controller_revision;
 mod cron_job;
@@ -30,6 +31,7 @@ mod lease;
 mod namespace;
 mod node;
 mod pod;
+mod stateful_set;
 
 pub mod duration;
 mod json;
@@ -39,6 +41,7 @@ mod time;
 pub mod uri;
 
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
+pub use claim::PersistentVolumeClaim;
 pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
 pub use controller_revision::{ControllerRevision, RevisionIndex};
@@ -58,6 +61,10 @@ pub use pod::{ClaimVolume, Pod, PodCondition, PodIndex, PodPhase};
 pub use raw::{RawMetadata, StatusOwner};
 pub use resource::Resource;
 pub use selector::{Requirement, Selector, SelectorOperator};
+pub use stateful_set::{
+    ClaimRetention, ClaimTemplate, IntOrPercent, PodManagementPolicy, RollingUpdate, StatefulSet, StatefulSetIndex,
+    StatefulSetSpec, StatefulSetStatus, UpdateStrategyType,
+};
 pub use status::{Cause, Details, Status};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use uid::Uid;

@@ -273,7 +273,7 @@ impl Api {
         self.write(&Namespace::resource(), Method::PUT, &path, JSON, encode(&body)?).await
     }
 
-    /// Replaces a whole object. Only for the Lease, which has one writer, its holder.
+    /// Replaces a whole object, which must be from a live read: a cached object lacks fields.
     ///
     /// # Errors
     /// As [`ApiError`]; `Conflict` if the object was written in the meantime.
