@@ -240,6 +240,21 @@ pub(crate) mod tests {
             garbage_collector_controller::Options::default()
         );
         assert_eq!(job_controller::Options::from(settings), job_controller::Options::default());
+        let of_1_37 = statefulset_controller::Options { max_unavailable: true, ..Default::default() };
+        assert_eq!(statefulset_controller::Options::from(settings), of_1_37);
+    }
+
+    #[test]
+    fn gates_of_the_statefulset_controller_set_its_options() {
+        let options = |gates: &str| {
+            statefulset_controller::Options::from(&config(&[&format!("--feature-gates={gates}")]).unwrap().settings)
+        };
+        assert!(!options("StaleControllerConsistencyStatefulSet=false").read_own_writes);
+        assert!(!options("StatefulSetSemanticRevisionComparison=false").compare_semantically);
+        assert!(!options("MaxUnavailableStatefulSet=false").max_unavailable);
+        assert!(options("StatefulSetRecreateStrategy=true").recreate);
+        let of_1_36 = &config(&["--emulated-version=1.36"]).unwrap().settings;
+        assert!(!statefulset_controller::Options::from(of_1_36).max_unavailable);
     }
 
     #[test]

@@ -181,6 +181,7 @@ mod tests {
             ("job-controller", "job-controller"),
             ("cronjob-controller", "cronjob-controller"),
             ("ttl-after-finished-controller", "ttl-after-finished-controller"),
+            ("statefulset-controller", "statefulset-controller"),
         ] {
             assert_eq!(account(name), want, "{name}");
         }

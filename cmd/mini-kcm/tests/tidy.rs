@@ -41,12 +41,16 @@ const VALUES: &[&str] = &[
     "core",
     "events::EventType",
     "jiff",
+    "revisions::find_equal",
+    "revisions::is_same_data",
+    "revisions::next_number",
     "serde",
     "serde_json",
     "std",
     "thiserror",
     "workload::deletion_key",
     "workload::has_finalizer",
+    "workload::is_available",
     "workload::is_ready",
 ];
 

@@ -28,7 +28,6 @@ const WORKERS: &[(&str, Wording)] = &[
     ("concurrent-resourceclaim-syncs", Wording::Larger),
     ("concurrent-service-syncs", Wording::Greater),
     ("concurrent-serviceaccount-token-syncs", Wording::Greater),
-    ("concurrent-statefulset-syncs", Wording::Greater),
     ("concurrent-validating-admission-policy-status-syncs", Wording::Greater),
 ];
 

@@ -15,6 +15,7 @@ pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &job_controller::REGISTRATION,
     &cronjob_controller::REGISTRATION,
     &ttl_after_finished_controller::REGISTRATION,
+    &statefulset_controller::REGISTRATION,
 ];
 
 /// A name that `--controllers` accepts.
@@ -102,7 +103,6 @@ const ABSENT: &[KnownController] = &[
         "scaling by HorizontalPodAutoscalers",
     ),
     absent("disruption-controller", "disruption", On, "counting of PodDisruptionBudgets, so no evictions under them"),
-    absent("statefulset-controller", "statefulset", On, "pods of StatefulSets"),
     absent(
         "certificatesigningrequest-signing-controller",
         "csrsigning",
@@ -217,9 +217,9 @@ mod tests {
 
     /// A controller that exists only here. One line in the list of registrations is enough for it.
     const NEW: Registration = Registration {
-        name: "statefulset-controller",
-        alias: "statefulset",
-        service_account: "statefulset-controller",
+        name: "daemonset-controller",
+        alias: "daemonset",
+        service_account: "daemon-set-controller",
         profile: Profile::NONE,
         default: On,
         flags: &[],

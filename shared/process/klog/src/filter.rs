@@ -31,6 +31,7 @@ pub const OUR_CRATES: &[&str] = &[
     "playground",
     "revisions",
     "serving",
+    "statefulset_controller",
     "tasks",
     "test_cluster",
     "testing",

@@ -17,10 +17,7 @@ pub(super) const CLAIMS: Group = Group {
     flags: &[absent("concurrent-resourceclaim-syncs", Int32, "50", "ResourceClaims that are made or deleted at once.")],
 };
 
-pub(super) const STATEFULSET: Group = Group {
-    name: "Statefulset-controller flags",
-    flags: &[absent("concurrent-statefulset-syncs", Int32, "5", "Concurrent syncs of StatefulSets.")],
-};
+pub(super) const STATEFULSET: Group = Group { name: "Statefulset-controller flags", flags: &[] };
 
 pub(super) const DAEMONSET: Group = Group {
     name: "Daemonset-controller flags",

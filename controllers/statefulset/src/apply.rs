@@ -1,0 +1,334 @@
+//! Executes a plan: creates, repairs and deletes pods.
+
+use api::{Pod, StatefulSet, Typed};
+use client::{ApiError, DeleteOptions, Patch, Written};
+use events::EventType;
+use serde_json::{Map, Value, json, value::RawValue};
+use workload::{Extra, Owner, PodTemplate, SlowStart, TemplateError, is_gone, server_message};
+
+use crate::{
+    Ctx,
+    claims::{self, ClaimsError, is_quota},
+    rules::{
+        history,
+        identity::{NAME_LABEL, ORDINAL_LABEL, REVISION_LABEL, claim_name, has_identity, pod_name},
+        notices::Notice,
+        plan::{Action, Plan, PodRevision},
+        retention::Owners,
+        rollout::DeleteCause,
+    },
+};
+
+/// A revision of the set.
+#[derive(Debug, Clone)]
+pub(crate) struct Revision {
+    /// Its name.
+    pub(crate) name: Box<str>,
+    /// Its data.
+    pub(crate) data: Box<str>,
+}
+
+/// The revisions of the set.
+#[derive(Debug, Clone)]
+pub(crate) struct SetRevisions {
+    /// That of the pods that are not updated yet.
+    pub(crate) current: Revision,
+    /// That of the present template.
+    pub(crate) update: Revision,
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The number of outdated pods that were deleted.
+    pub(crate) deleted_for_update: i32,
+    /// A quota that prevents the creation of a pod.
+    pub(crate) quota: Option<Notice>,
+    /// The first failure. Nothing was done after its batch.
+    pub(crate) failure: Option<ApplyError>,
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("cannot create pod {pod}")]
+    Create {
+        pod: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot delete pod {pod}")]
+    Delete {
+        pod: Box<str>,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot repair pod {pod}")]
+    Repair {
+        pod: Box<str>,
+        #[source]
+        source: ApiError,
+    },
+    #[error("the claims of pod {pod} are not complete: {source}")]
+    Claims {
+        pod: String,
+        #[source]
+        source: ClaimsError,
+    },
+    /// Other data than a patch that replaces the template.
+    #[error("the data of the revision {0} has no template")]
+    Revision(Box<str>),
+    #[error("cannot use the template of the revision {revision}")]
+    Template {
+        revision: Box<str>,
+        #[source]
+        source: TemplateError,
+    },
+    #[error("cannot encode a pod")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl ApplyError {
+    fn is_quota(&self) -> bool {
+        match self {
+            Self::Create { source, .. } => is_quota(source),
+            Self::Claims { source, .. } => source.is_quota(),
+            _ => false,
+        }
+    }
+}
+
+/// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's
+/// `slowStartBatch`). After a batch with a failure nothing more is done.
+pub(crate) async fn apply(
+    ctx: &Ctx,
+    set: &StatefulSet,
+    owner: &Owner,
+    revisions: &SetRevisions,
+    plan: &Plan<'_>,
+) -> Applied {
+    let call = Calls { ctx, set, owner, revisions };
+    let mut applied = Applied::default();
+    for stage in &plan.stages {
+        let mut batches = SlowStart::new(stage.len(), 1);
+        while let Some(batch) = batches.next_batch() {
+            // The next leader does the rest.
+            if ctx.stopping.is_cancelled() {
+                return applied;
+            }
+            let actions: Vec<Action<'_>> = stage.get(batch).unwrap_or_default().to_vec();
+            let results = ctx.call_limit.call_each(actions.clone(), |action| call.execute(action)).await;
+            for (action, result) in actions.iter().zip(results) {
+                call.record(&mut applied, action, result);
+            }
+            if applied.failure.is_some() {
+                return applied;
+            }
+        }
+    }
+    applied
+}
+
+struct Calls<'a> {
+    ctx: &'a Ctx,
+    set: &'a StatefulSet,
+    owner: &'a Owner,
+    revisions: &'a SetRevisions,
+}
+
+impl Calls<'_> {
+    /// Returns false if the action was not needed any more.
+    async fn execute(&self, action: Action<'_>) -> Result<bool, ApplyError> {
+        let done = match action {
+            Action::Delete { pod, cause } => return self.delete(pod, cause).await,
+            Action::Create { ordinal, revision } => self.create(ordinal, revision).await,
+            Action::CompleteClaims { pod, ordinal } => self.complete_claims(pod, ordinal).await,
+            Action::Repair { pod, ordinal } => self.repair(pod, ordinal).await,
+            Action::CorrectClaims { pod, ordinal, is_condemned } => {
+                let owners = self.owners(&pod.meta.name, Some(pod), is_condemned);
+                let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+                corrected.map_err(|source| ApplyError::Claims { pod: pod.meta.name.to_string(), source })
+            }
+        };
+        done.map(|()| true)
+    }
+
+    fn record(&self, applied: &mut Applied, action: &Action<'_>, result: Result<bool, ApplyError>) {
+        match (result, action) {
+            (Ok(true), Action::Delete { cause: DeleteCause::Update | DeleteCause::Broken, .. }) => {
+                applied.deleted_for_update += 1;
+            }
+            (Ok(_), _) => {}
+            (Err(err), Action::Create { ordinal, .. } | Action::CompleteClaims { ordinal, .. }) if err.is_quota() => {
+                let pod = pod_name(&self.set.meta.name, *ordinal);
+                applied.quota.get_or_insert(Notice::QuotaExceeded { pod });
+                applied.failure.get_or_insert(err);
+            }
+            (Err(err), _) => {
+                applied.failure.get_or_insert(err);
+            }
+        }
+    }
+
+    fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> Owners<'b> {
+        Owners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
+    }
+
+    /// Creates the claims, then the pod (`CreateStatefulPod`). Claims that exist get their references too.
+    async fn create(&self, ordinal: i32, revision: PodRevision) -> Result<(), ApplyError> {
+        let name = pod_name(&self.set.meta.name, ordinal);
+        let body = self.body(&name, ordinal, revision)?;
+        let owners = self.owners(&name, None, false);
+        if let Err(source) = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await {
+            if source.is_from_server() {
+                self.send_pod_event("Create", &name, Some(source.to_string()));
+            }
+            return Err(ApplyError::Claims { pod: name, source });
+        }
+        let created = self.ctx.api().create(&Pod::resource(), &self.owner.namespace, &body).await;
+        if let Ok(Written { version, .. }) = &created {
+            self.ctx.writer.on_written(&self.set.meta.uid, version);
+        }
+        match created {
+            // The cache lags, or the name is in use by a pod of another owner.
+            Err(source @ ApiError::AlreadyExists(_)) => return Err(ApplyError::Create { pod: name, source }),
+            Err(source) => {
+                if workload::is_from_server(&source) && !source.is_namespace_terminating() {
+                    self.send_pod_event("Create", &name, Some(server_message(&source)));
+                }
+                return Err(ApplyError::Create { pod: name, source });
+            }
+            Ok(_) => {}
+        }
+        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        self.on_claims_changed(&name, corrected)?;
+        self.send_pod_event("Create", &name, None);
+        Ok(())
+    }
+
+    /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted only
+    /// as it was seen, because a cache that is late may show all ready pods as broken.
+    async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
+        let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
+        let version = (cause == DeleteCause::Broken).then(|| pod.meta.version.clone());
+        let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), version, ..DeleteOptions::default() };
+        match self.ctx.api().delete(&Pod::resource(), namespace, name, &options).await {
+            Err(source) if !is_gone(&source, name) => {
+                if cause == DeleteCause::Broken && matches!(source, ApiError::Conflict(_)) {
+                    return Ok(false);
+                }
+                if workload::is_from_server(&source) {
+                    self.send_pod_event("Delete", name, Some(server_message(&source)));
+                }
+                Err(ApplyError::Delete { pod: name.into(), source })
+            }
+            _ => {
+                self.send_pod_event("Delete", name, None);
+                Ok(true)
+            }
+        }
+    }
+
+    async fn complete_claims(&self, pod: &Pod, ordinal: i32) -> Result<(), ApplyError> {
+        let name = &*pod.meta.name;
+        let owners = self.owners(name, Some(pod), false);
+        let completed = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await;
+        completed.map_err(|source| ApplyError::Claims { pod: name.to_owned(), source })?;
+        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        self.on_claims_changed(name, corrected)
+    }
+
+    /// Restores the labels and volumes of a pod and the owners of its claims (`UpdateStatefulPod`). The server refuses
+    /// other volumes for a pod that exists.
+    async fn repair(&self, pod: &Pod, ordinal: i32) -> Result<(), ApplyError> {
+        let mut patch = json!({ "metadata": { "uid": pod.meta.uid } });
+        if !has_identity(pod) {
+            patch["metadata"]["labels"] = json!({ NAME_LABEL: pod.meta.name, ORDINAL_LABEL: ordinal.to_string() });
+        }
+        let has_volume = |volume: &Value| {
+            let claim = &volume["persistentVolumeClaim"]["claimName"];
+            pod.claims.iter().any(|it| volume["name"] == *it.volume && *claim == *it.claim)
+        };
+        let volumes: Vec<Value> = self.volumes(ordinal).into_iter().filter(|it| !has_volume(it)).collect();
+        let name = &pod.meta.name;
+        let owners = self.owners(name, Some(pod), false);
+        if volumes.is_empty() {
+            let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+            self.on_claims_changed(name, corrected)?;
+            if has_identity(pod) {
+                self.send_pod_event("Update", name, None);
+                return Ok(());
+            }
+        } else {
+            patch["spec"] = json!({ "volumes": volumes });
+            let created = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await;
+            self.on_claims_changed(name, created)?;
+            let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+            self.on_claims_changed(name, corrected)?;
+        }
+        let patch = Patch::Strategic(patch);
+        match self.ctx.api().patch(&Pod::resource(), &pod.meta.namespace, name, None, &patch).await {
+            Ok(written) => {
+                self.ctx.writer.on_written(&self.set.meta.uid, &written.version);
+                self.send_pod_event("Update", name, None);
+                Ok(())
+            }
+            Err(source) => {
+                // After a conflict the next sync repeats it.
+                if workload::is_from_server(&source) && !matches!(source, ApiError::Conflict(_)) {
+                    self.send_pod_event("Update", name, Some(server_message(&source)));
+                }
+                Err(ApplyError::Repair { pod: name.clone(), source })
+            }
+        }
+    }
+
+    fn on_claims_changed(&self, pod: &str, changed: Result<(), ClaimsError>) -> Result<(), ApplyError> {
+        changed.map_err(|source| {
+            if source.is_from_server() {
+                self.send_pod_event("Update", pod, Some(source.to_string()));
+            }
+            ApplyError::Claims { pod: pod.to_owned(), source }
+        })
+    }
+
+    /// `Create Pod web-0 in StatefulSet web successful`, as upstream.
+    fn send_pod_event(&self, verb: &str, pod: &str, error: Option<String>) {
+        let set = &self.set.meta.name;
+        let (type_, result, message) = match error {
+            None => (EventType::Normal, "Successful", format!("{verb} Pod {pod} in StatefulSet {set} successful")),
+            Some(err) => {
+                (EventType::Warning, "Failed", format!("{verb} Pod {pod} in StatefulSet {set} failed error: {err}"))
+            }
+        };
+        self.ctx.send_event(self.owner, type_, &format!("{result}{verb}"), message);
+    }
+
+    fn volumes(&self, ordinal: i32) -> Vec<Value> {
+        let volume = |template: &api::ClaimTemplate| {
+            let claim = claim_name(&template.name, &self.set.meta.name, ordinal);
+            json!({ "name": template.name, "persistentVolumeClaim": { "claimName": claim } })
+        };
+        self.set.spec.claim_templates.iter().map(volume).collect()
+    }
+
+    /// The request body of a pod (`newStatefulSetPod`).
+    fn body(&self, name: &str, ordinal: i32, revision: PodRevision) -> Result<Box<RawValue>, ApplyError> {
+        let Revision { name: revision, data } = match revision {
+            PodRevision::Current => &self.revisions.current,
+            PodRevision::Update => &self.revisions.update,
+        };
+        let fields: Map<String, Value> =
+            history::template(data).ok_or_else(|| ApplyError::Revision(revision.clone()))?;
+        let mut template = PodTemplate::from_fields(fields)
+            .map_err(|source| ApplyError::Template { revision: revision.clone(), source })?;
+        template.put_volumes(self.volumes(ordinal));
+        template.set_subdomain(&self.set.spec.service_name);
+        let ordinal = ordinal.to_string();
+        let labels = [(NAME_LABEL, name), (ORDINAL_LABEL, &*ordinal), (REVISION_LABEL, &**revision)];
+        let generate_name = self.owner.generate_name();
+        let extra =
+            Extra { generate_name: &generate_name, name, labels: &labels, hostname: Some(name), ..Extra::default() };
+        Ok(template.prepare(self.owner).pod(extra)?)
+    }
+}

@@ -1,0 +1,206 @@
+//! The writes of claims: creation, and the correction of owner references.
+
+use std::sync::Arc;
+
+use api::{PersistentVolumeClaim, StatefulSet, Typed, Version};
+use client::ApiError;
+use events::EventType;
+use informer::StoreError;
+use serde_json::{Value, json};
+use workload::{Owner, is_from_server, server_message};
+
+use crate::{
+    Ctx,
+    rules::{
+        identity::claim_name,
+        retention::{ClaimOwners, Owners},
+    },
+};
+
+const JSON: &str = "application/json";
+
+/// Why the claims of a pod are not as they must be. The messages are those of upstream's events.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimsError {
+    #[error("cannot read the cache of claims")]
+    Cache(#[from] StoreError),
+    #[error("failed to create PVC {name}: {}", server_message(source))]
+    Create {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("pvc {0} is being deleted")]
+    Terminating(String),
+    #[error("could not update claim {name} for delete policy ownerRefs: {}", server_message(source))]
+    Owners {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("the template of claim {name} does not decode")]
+    Template {
+        name: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// More than one claim failed.
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Many(Vec<ClaimsError>),
+}
+
+impl ClaimsError {
+    /// Whether a quota prevents the creation of a claim.
+    pub(crate) fn is_quota(&self) -> bool {
+        match self {
+            Self::Create { source, .. } => is_quota(source),
+            Self::Many(all) => all.iter().any(Self::is_quota),
+            _ => false,
+        }
+    }
+
+    /// False if a request was not sent, because the term is over or the manager stops.
+    pub(crate) fn is_from_server(&self) -> bool {
+        match self {
+            Self::Create { source, .. } | Self::Owners { source, .. } => is_from_server(source),
+            Self::Many(all) => all.iter().all(Self::is_from_server),
+            Self::Cache(_) | Self::Terminating(_) | Self::Template { .. } => true,
+        }
+    }
+
+    fn of(mut failures: Vec<Self>) -> Result<(), Self> {
+        match failures.len() {
+            0 => Ok(()),
+            1 => failures.pop().map_or(Ok(()), Err),
+            _ => Err(Self::Many(failures)),
+        }
+    }
+}
+
+/// Whether a request is refused because a quota is used up. The server has no code of its own for it.
+pub(crate) fn is_quota(err: &ApiError) -> bool {
+    err.code() == 403 && err.status().is_some_and(|it| it.message.contains("exceeded quota"))
+}
+
+/// Creates the claims of an ordinal that do not exist, with the references that the policy demands. All are tried.
+pub(crate) async fn create_missing(
+    ctx: &Ctx,
+    owner: &Owner,
+    owners: &Owners<'_>,
+    ordinal: i32,
+) -> Result<(), ClaimsError> {
+    let set = owners.set;
+    let mut failures = Vec::new();
+    for template in &set.spec.claim_templates {
+        let name = claim_name(&template.name, &set.meta.name, ordinal);
+        match ctx.claims.store().get(&set.meta.namespace, &name)? {
+            None => {
+                if let Err(err) = create(ctx, owner, owners, &name, &template.raw).await {
+                    failures.push(err);
+                }
+            }
+            Some(claim) if claim.meta.deletion.is_some() => failures.push(ClaimsError::Terminating(name)),
+            Some(_) => {}
+        }
+    }
+    ClaimsError::of(failures)
+}
+
+async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, template: &str) -> Result<(), ClaimsError> {
+    let set = owners.set;
+    let body =
+        body(set, owners, name, template).map_err(|source| ClaimsError::Template { name: name.to_owned(), source })?;
+    let created = ctx.api().create(&PersistentVolumeClaim::resource(), &set.meta.namespace, &body).await;
+    let pod = owners.pod_name;
+    match created {
+        Ok(written) => {
+            ctx.record_claim_write(&set.meta.uid, &written.version);
+            let message = format!("Create Claim {name} Pod {pod} in StatefulSet {} success", set.meta.name);
+            ctx.send_event(owner, EventType::Normal, "SuccessfulCreate", message);
+            Ok(())
+        }
+        Err(source) => {
+            let message = format!(
+                "Create Claim {name} for Pod {pod} in StatefulSet {} failed error: {}",
+                set.meta.name,
+                server_message(&source)
+            );
+            if !matches!(source, ApiError::AlreadyExists(_)) {
+                ctx.send_event_unless_unsent(owner, &source, "FailedCreate", message);
+            }
+            Err(ClaimsError::Create { name: name.to_owned(), source })
+        }
+    }
+}
+
+/// The request body of a claim (`getPersistentVolumeClaims`). Labels of the selector replace those of the template.
+fn body(set: &StatefulSet, owners: &Owners<'_>, name: &str, template: &str) -> Result<Value, serde_json::Error> {
+    let mut claim: Value = serde_json::from_str(template)?;
+    let metadata = &mut claim["metadata"];
+    metadata["name"] = name.into();
+    metadata["namespace"] = (*set.meta.namespace).into();
+    for (key, value) in set.spec.selector.iter().flat_map(|it| it.labels.iter()) {
+        metadata["labels"][&**key] = (**value).into();
+    }
+    let references = owners.references();
+    if !references.is_empty() {
+        metadata["ownerReferences"] = references.into();
+    }
+    claim["apiVersion"] = "v1".into();
+    claim["kind"] = "PersistentVolumeClaim".into();
+    Ok(claim)
+}
+
+/// Corrects the references of the claims of an ordinal that exist (`UpdatePodClaimForRetentionPolicy`).
+pub(crate) async fn correct_owners(
+    ctx: &Ctx,
+    owner: &Owner,
+    owners: &Owners<'_>,
+    ordinal: i32,
+) -> Result<(), ClaimsError> {
+    let set = owners.set;
+    for template in &set.spec.claim_templates {
+        let name = claim_name(&template.name, &set.meta.name, ordinal);
+        let Some(claim) = ctx.claims.store().get(&set.meta.namespace, &name)? else { continue };
+        let has_conflict = owners.has_conflict(&claim.meta.owners);
+        if owners.check(&claim.meta.owners) == ClaimOwners::UpToDate {
+            continue;
+        }
+        if has_conflict {
+            // As in upstream, with its spelling.
+            let message = format!(
+                "PersistentVolumeClaim {name} has a conflicting OwnerReference that acts as a manging controller, the \
+                 retention policy is ignored for this claim"
+            );
+            ctx.send_event(owner, EventType::Warning, "ConflictingController", message);
+        }
+        let version = replace_owners(ctx, owners, &claim, has_conflict).await;
+        let version = version.map_err(|source| ClaimsError::Owners { name, source })?;
+        ctx.record_claim_write(&set.meta.uid, &version);
+    }
+    Ok(())
+}
+
+/// Sends the whole claim with other references: upstream's role has no right to patch claims. The body is from a live
+/// read, and its resourceVersion is the precondition.
+async fn replace_owners(
+    ctx: &Ctx,
+    owners: &Owners<'_>,
+    claim: &Arc<PersistentVolumeClaim>,
+    has_conflict: bool,
+) -> Result<Version, ApiError> {
+    let (resource, meta) = (PersistentVolumeClaim::resource(), &claim.meta);
+    let bytes = ctx.api().read(&resource.object(&meta.namespace, &meta.name), JSON).await?;
+    let undecodable = |err: serde_json::Error| ApiError::unknown(format!("{resource} {}: {err}", meta.name));
+    let mut live: Value = serde_json::from_slice(&bytes).map_err(undecodable)?;
+    let metadata = &mut live["metadata"];
+    if metadata["uid"] != json!(meta.uid) || metadata["resourceVersion"] != json!(meta.version) {
+        return Err(ApiError::unknown(format!("{resource} {} has changed since it was cached", meta.name)));
+    }
+    let references = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+    metadata["ownerReferences"] = owners.corrected(&references, has_conflict).into();
+    live["apiVersion"] = "v1".into();
+    live["kind"] = "PersistentVolumeClaim".into();
+    let written = ctx.api().replace(&resource, &meta.namespace, &meta.name, &live).await?;
+    Ok(written.version)
+}

@@ -1,0 +1,129 @@
+//! Handlers for changes of sets, pods and claims: they enqueue keys.
+
+use std::time::Duration;
+
+use api::{Entry, MetaRef, ObjectKey, OwnerRef, PersistentVolumeClaim, Pod, StatefulSet, StatefulSetIndex};
+use controller::Lane;
+use informer::{Cause, Change};
+use workload::is_ready;
+
+use crate::{
+    Ctx,
+    rules::identity::{is_member_name, possible_sets, set_name},
+};
+
+/// A set was added, updated or deleted.
+pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, StatefulSet>, lane: Lane) {
+    let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
+    if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
+        ctx.remove(gone.uid);
+    }
+    if let Some(new) = new {
+        ctx.queue.add_to(new.key(), lane);
+    }
+}
+
+/// A pod was added, updated or deleted.
+pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
+    // Each set is queued at the start and at a resync anyway.
+    if matches!(change.cause, Cause::Resync | Cause::Initial) {
+        return;
+    }
+    let (old, new) = (change.old, change.new);
+    let controller = |entry: Option<&Entry<Pod>>| entry.and_then(|it| it.meta().controller().cloned());
+    let (before, now) = (controller(old), controller(new));
+    if let (Some(old), Some(before)) = (old, &before)
+        && Some(before) != now.as_ref()
+    {
+        enqueue_owner(ctx, &old.meta(), before, lane);
+    }
+    let Some(new) = new else {
+        // A pod of another owner may have occupied the name.
+        if let Some(gone) = old.map(Entry::meta)
+            && let Some(set) = set_name(gone.name)
+            && ctx.sets.store().get(gone.namespace, set).is_ok_and(|it| it.is_some())
+        {
+            ctx.queue.add_to(ObjectKey { namespace: gone.namespace.clone(), name: set.into() }, lane);
+        }
+        return;
+    };
+    match &now {
+        Some(owner) => {
+            if let Some(set) = enqueue_owner(ctx, &new.meta(), owner, lane) {
+                check_when_available(ctx, &set, old, new);
+            }
+        }
+        None => on_orphan(ctx, old, new, before.is_some(), lane),
+    }
+}
+
+/// Enqueues the set that controls a pod, if it has the uid of the reference.
+fn enqueue_owner(ctx: &Ctx, pod: &MetaRef<'_>, owner: &OwnerRef, lane: Lane) -> Option<std::sync::Arc<StatefulSet>> {
+    if &*owner.kind != "StatefulSet" {
+        return None;
+    }
+    let key = ObjectKey { namespace: pod.namespace.clone(), name: (*owner.name).into() };
+    match ctx.sets.store().get(pod.namespace, &owner.name) {
+        Ok(Some(set)) if set.meta.uid == owner.uid => {
+            ctx.queue.add_to(key, lane);
+            Some(set)
+        }
+        Ok(_) => None,
+        // The sync decides when the cache can be read.
+        Err(_) => {
+            ctx.queue.add_to(key, lane);
+            None
+        }
+    }
+}
+
+/// A pod that has just become ready is available after `minReadySeconds`.
+fn check_when_available(ctx: &Ctx, set: &StatefulSet, old: Option<&Entry<Pod>>, new: &Entry<Pod>) {
+    let is_pod_ready = |entry: &Entry<Pod>| entry.readable().is_some_and(|it| is_ready(it));
+    if let Ok(seconds @ 1..) = u64::try_from(set.spec.min_ready_seconds)
+        && is_pod_ready(new)
+        && !old.is_some_and(is_pod_ready)
+    {
+        ctx.queue.add_after(set.meta.as_ref().key(), Duration::from_secs(seconds));
+    }
+}
+
+/// A pod without a controller: the sets that select it may adopt it.
+fn on_orphan(ctx: &Ctx, old: Option<&Entry<Pod>>, new: &Entry<Pod>, lost_controller: bool, lane: Lane) {
+    let Some(pod) = new.readable().filter(|it| it.meta.deletion.is_none()) else { return };
+    let labels = |entry: &Entry<Pod>| entry.readable().map(|it| it.labels.clone());
+    let is_changed = old.is_none_or(|old| lost_controller || labels(old) != labels(new));
+    if !is_changed {
+        return;
+    }
+    let sets = ctx.sets.store().by_index(&StatefulSetIndex::Namespace(pod.meta.namespace.clone()));
+    for set in sets.unwrap_or_default() {
+        let selects = set.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels));
+        if selects && is_member_name(&pod.meta.name, &set.meta.name) {
+            ctx.queue.add_to(set.meta.as_ref().key(), lane);
+        }
+    }
+}
+
+/// A claim was added, updated or deleted. Its set may wait for it.
+pub(crate) fn on_claim(ctx: &Ctx, change: &Change<'_, PersistentVolumeClaim>, lane: Lane) {
+    if matches!(change.cause, Cause::Resync | Cause::Initial) {
+        return;
+    }
+    // Other changes, such as of the phase, do not concern a set.
+    let relevant = |entry: &Entry<PersistentVolumeClaim>| {
+        let meta = entry.meta();
+        let spec = entry.readable().map(|it| (it.storage.clone(), it.storage_class.clone()));
+        (meta.uid.clone(), meta.owners.clone(), meta.deletion.is_some(), spec)
+    };
+    if change.old.map(relevant) == change.new.map(relevant) {
+        return;
+    }
+    let Some(claim) = change.new.or(change.old).map(Entry::meta) else { return };
+    for (name, template) in possible_sets(claim.name) {
+        let set = ctx.sets.store().get(claim.namespace, name).ok().flatten();
+        if set.is_some_and(|it| it.spec.claim_templates.iter().any(|it| &*it.name == template)) {
+            ctx.queue.add_to(ObjectKey { namespace: claim.namespace.clone(), name: name.into() }, lane);
+        }
+    }
+}

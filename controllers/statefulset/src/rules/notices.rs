@@ -1,0 +1,211 @@
+//! What is reported to users once, and again only after a change.
+
+use api::{PersistentVolumeClaim, Pod};
+use clock::Timestamp;
+use serde_json::Value;
+
+use crate::rules::{identity::claim_name, snapshot::Snapshot};
+
+/// A set that has waited this long for one pod is blocked. It is the default `progressDeadlineSeconds` of a Deployment.
+pub(crate) const BLOCKED_AFTER: i64 = 600;
+
+/// The claims that one event names.
+const EXAMPLES: usize = 3;
+
+/// A state that users must know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Notice {
+    /// The set waits for a pod for a long time.
+    Blocked {
+        /// The name of the pod.
+        pod: Box<str>,
+        /// Its node; empty if it has none.
+        node: Box<str>,
+        /// Why the set waits.
+        cause: WaitCause,
+        /// Since when, in seconds since the epoch.
+        since: i64,
+    },
+    /// The server would refuse the labels of a pod.
+    NameTooLong {
+        /// The name of the pod.
+        pod: String,
+        /// The label, its value and the limit.
+        why: String,
+    },
+    /// Existing claims differ from their template, which is never applied to them.
+    ClaimsDiffer {
+        /// The number of these claims.
+        count: usize,
+        /// The differences of some of them.
+        examples: String,
+    },
+    /// A quota prevents the creation of a pod or of one of its claims.
+    QuotaExceeded {
+        /// The name of the pod.
+        pod: String,
+    },
+}
+
+/// A pod for which the set waits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Waiting<'a> {
+    /// The pod.
+    pub(crate) pod: &'a Pod,
+    /// What it lacks.
+    pub(crate) cause: WaitCause,
+}
+
+/// Why a set waits for a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WaitCause {
+    /// It is being deleted.
+    Terminating,
+    /// It does not run, or is not ready.
+    NotReady,
+    /// It has not been ready for `minReadySeconds`.
+    NotAvailable,
+}
+
+impl Notice {
+    /// The reason of the event.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Blocked { .. } => "Blocked",
+            Self::NameTooLong { .. } => "NameTooLong",
+            Self::ClaimsDiffer { .. } => "ClaimsDiffer",
+            Self::QuotaExceeded { .. } => "QuotaExceeded",
+        }
+    }
+
+    /// The message of the event.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Blocked { pod, node, cause, since } => {
+                let node = if node.is_empty() { "no node".to_owned() } else { format!("node {node}") };
+                let since = Timestamp::from_second(*since).unwrap_or(Timestamp::UNIX_EPOCH);
+                let state = match cause {
+                    WaitCause::Terminating => "being deleted",
+                    WaitCause::NotReady => "not ready",
+                    WaitCause::NotAvailable => "not available",
+                };
+                format!("waiting for Pod {pod} ({node}), {state} since {since}")
+            }
+            Self::NameTooLong { pod, why } => format!("Pod {pod} is not created: {why}"),
+            Self::ClaimsDiffer { count, examples } => {
+                format!("volumeClaimTemplates are not applied to {count} existing claims that differ: {examples}")
+            }
+            Self::QuotaExceeded { pod } => format!("Pod {pod} is not created, because a quota is exceeded"),
+        }
+    }
+}
+
+impl Waiting<'_> {
+    /// Since when the pod has been in this state, in seconds since the epoch; `None` if that is unknown.
+    pub(crate) fn since(self) -> Option<i64> {
+        let ready = self.pod.condition("Ready");
+        match self.cause {
+            WaitCause::Terminating => {
+                let grace = i64::from(self.pod.deletion_grace.unwrap_or_default());
+                self.pod.meta.deletion.map(|it| it.saturating_sub(grace))
+            }
+            WaitCause::NotReady | WaitCause::NotAvailable => {
+                ready.and_then(|it| it.last_transition).or(self.pod.creation)
+            }
+        }
+    }
+
+    /// The notice, if the set has waited for long; otherwise the seconds until then. A pod that is ready becomes
+    /// available in time, so it blocks nothing.
+    pub(crate) fn notice(self, now: i64) -> Result<Notice, Option<i64>> {
+        if self.cause == WaitCause::NotAvailable {
+            return Err(None);
+        }
+        let since = self.since().ok_or(None)?;
+        let left = since.saturating_add(BLOCKED_AFTER).saturating_sub(now);
+        if left > 0 {
+            return Err(Some(left));
+        }
+        let Pod { meta, node, .. } = self.pod;
+        Ok(Notice::Blocked { pod: meta.name.clone(), node: (**node).into(), cause: self.cause, since })
+    }
+}
+
+/// The notice about existing claims that differ from their templates.
+pub(crate) fn differing_claims(snapshot: &Snapshot<'_>) -> Option<Notice> {
+    let templates = &snapshot.set.spec.claim_templates;
+    let specs: Vec<Value> = templates.iter().map(|it| serde_json::from_str(&it.raw).unwrap_or_default()).collect();
+    let (mut count, mut examples) = (0, Vec::new());
+    for slot in &snapshot.slots {
+        for ((template, spec), claim) in templates.iter().zip(&specs).zip(&slot.claims) {
+            let Some(difference) = claim.as_ref().and_then(|it| difference(&spec["spec"], it)) else { continue };
+            count += 1;
+            if examples.len() < EXAMPLES {
+                let name = claim_name(&template.name, &snapshot.set.meta.name, slot.ordinal);
+                examples.push(format!("{name} has {difference}"));
+            }
+        }
+    }
+    (count > 0).then(|| Notice::ClaimsDiffer { count, examples: examples.join("; ") })
+}
+
+/// The first field of a claim that differs from the template, if the template has the field.
+fn difference(template: &Value, claim: &PersistentVolumeClaim) -> Option<String> {
+    let modes = template["accessModes"].as_array().map(|it| {
+        let modes: Vec<&str> = it.iter().filter_map(Value::as_str).collect();
+        modes.join(",")
+    });
+    let fields = [
+        ("storage", template["resources"]["requests"]["storage"].as_str(), Some(&*claim.storage)),
+        ("storageClassName", template["storageClassName"].as_str(), claim.storage_class.as_deref()),
+        ("accessModes", modes.as_deref(), Some(&*claim.access_modes)),
+    ];
+    let (field, wanted, is) = fields.into_iter().find(|(_, wanted, is)| wanted.is_some_and(|it| Some(it) != *is))?;
+    Some(format!("{field} {}, the template {}", is.unwrap_or("none"), wanted.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        rules::snapshot::Gates,
+        testing::{NOW, claim, one_claim, pod, pods, set, snapshot_with},
+    };
+
+    #[test]
+    fn a_set_is_blocked_after_ten_minutes_and_the_notice_names_pod_node_and_time() {
+        let pod = pod("1 new running");
+        let waiting = Waiting { pod: &pod, cause: WaitCause::NotReady };
+        // The pod is not ready since 1,000 s before NOW.
+        assert_eq!(waiting.notice(NOW - 1_000 + 599), Err(Some(1)));
+        let blocked = waiting.notice(NOW - 1_000 + 600).unwrap();
+        assert_eq!(blocked.reason(), "Blocked");
+        let message = blocked.message();
+        assert!(message.starts_with("waiting for Pod web-1 (node node-1), not ready since 2026-"), "{message}");
+        assert_eq!(waiting.notice(NOW), Ok(blocked), "it does not change with time");
+        let available = Waiting { pod: &pod, cause: WaitCause::NotAvailable };
+        assert_eq!(available.notice(NOW), Err(None));
+    }
+
+    #[test]
+    fn claims_that_differ_from_their_template_are_reported_together() {
+        let mut templates = one_claim();
+        templates[0]["spec"]["resources"]["requests"]["storage"] = json!("2Gi");
+        let notice = |templates: Value, claims: &[&str]| {
+            let (set, pods) = (set(json!({ "volumeClaimTemplates": templates })), pods(&[]));
+            let claims: Vec<_> = claims.iter().map(|it| claim(it, &[], json!({}))).collect();
+            differing_claims(&snapshot_with(&set, &pods, &claims, Gates::default())).map(|it| it.message())
+        };
+        let both = notice(templates, &["data-web-0", "data-web-2", "data-web-9"]);
+        let wanted = "volumeClaimTemplates are not applied to 2 existing claims that differ: data-web-0 has storage \
+                      1Gi, the template 2Gi; data-web-2 has storage 1Gi, the template 2Gi";
+        assert_eq!(both.as_deref(), Some(wanted));
+        assert_eq!(notice(one_claim(), &["data-web-0"]), None);
+        let mut class = one_claim();
+        class[0]["spec"]["storageClassName"] = json!("fast");
+        let classes = notice(class, &["data-web-0"]).unwrap();
+        assert!(classes.contains("data-web-0 has storageClassName none, the template fast"), "{classes}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The last stage of a plan: which outdated pods are replaced (`updateStatefulSetAfterInvariantEstablished`).
+
+use api::{IntOrPercent, Pod, UpdateStrategyType};
+
+use crate::rules::snapshot::{Slot, Snapshot};
+
+/// Why a pod is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeleteCause {
+    /// It has ended.
+    Ended,
+    /// Its ordinal is not wanted any more.
+    Condemned,
+    /// It is outdated.
+    Update,
+    /// It is outdated and broken. If it has become ready meanwhile, it must wait for its turn.
+    Broken,
+}
+
+/// The result.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Rollout<'a> {
+    /// The pods to delete, and why.
+    pub(crate) delete: Vec<(&'a Pod, DeleteCause)>,
+    /// The pod that must become available first.
+    pub(crate) waiting: Option<&'a Pod>,
+    /// The number of slots without an available pod.
+    pub(crate) unavailable: usize,
+}
+
+/// A slot as this stage needs it.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    ordinal: i32,
+    pod: Option<&'a Pod>,
+    is_outdated: bool,
+    is_unavailable: bool,
+    is_terminating: bool,
+}
+
+/// Selects the outdated pods that are deleted now. `is_deleted_now`: an earlier stage of this plan deletes the pod.
+pub(crate) fn rollout<'a>(snapshot: &Snapshot<'a>, is_deleted_now: impl Fn(&Pod) -> bool) -> Rollout<'a> {
+    let target = |slot: &Slot<'a>| {
+        let pod = slot.pod;
+        let is_terminating = pod.is_some_and(|it| it.meta.deletion.is_some() || is_deleted_now(it));
+        Target {
+            ordinal: slot.ordinal,
+            pod,
+            is_outdated: pod.is_some_and(|it| snapshot.is_outdated(it)),
+            is_unavailable: is_terminating || pod.is_none_or(|it| snapshot.is_unavailable(it)),
+            is_terminating,
+        }
+    };
+    let targets: Vec<Target<'a>> = snapshot.slots.iter().map(target).collect();
+    let unavailable = targets.iter().filter(|it| it.is_unavailable).count();
+    // At or above the partition.
+    let above = targets.get(snapshot.partition()..).unwrap_or_default();
+    let (delete, waiting) = if snapshot.gates.max_unavailable {
+        let delete = within_budget(snapshot, above, unavailable);
+        let broken = above.iter().rev().find(|it| it.is_unavailable).and_then(|it| it.pod);
+        let waiting = broken.filter(|_| delete.is_empty());
+        (delete, waiting)
+    } else {
+        one_by_one(above)
+    };
+    Rollout { delete, waiting, unavailable }
+}
+
+/// One pod, from the highest ordinal down, after all higher ones are available.
+fn one_by_one<'a>(above: &[Target<'a>]) -> (Vec<(&'a Pod, DeleteCause)>, Option<&'a Pod>) {
+    for it in above.iter().rev() {
+        match it.pod {
+            Some(pod) if it.is_outdated && !it.is_terminating => return (vec![(pod, DeleteCause::Update)], None),
+            _ if it.is_unavailable => return (Vec::new(), it.pod),
+            _ => {}
+        }
+    }
+    (Vec::new(), None)
+}
+
+/// As many pods as `maxUnavailable` allows (KEP-961), from the highest ordinal down. With the policy Parallel, outdated
+/// pods that are unavailable anyway do not count (k/k#137666).
+fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable: usize) -> Vec<(&'a Pod, DeleteCause)> {
+    let budget = max_unavailable(snapshot).saturating_sub(unavailable);
+    let can_go = |it: &&Target<'a>| it.is_outdated && !it.is_terminating;
+    let update = |it: &Target<'a>| Some((it.pod?, DeleteCause::Update));
+    if snapshot.is_ordered() {
+        return above.iter().rev().filter(can_go).filter_map(update).take(budget).collect();
+    }
+    let broken = above.iter().rev().filter(|it| it.is_unavailable).filter(can_go).zip(1..);
+    let broken = broken.filter(|(it, deleted)| gets_update_revision(snapshot, it.ordinal, *deleted));
+    let healthy = above.iter().rev().filter(|it| !it.is_unavailable).filter(can_go);
+    let broken = broken.filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));
+    broken.chain(healthy.filter_map(update).take(budget)).collect()
+}
+
+/// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were deleted.
+/// Without the block `rollingUpdate` the stored status decides, so that a lost pod does not skip its turn in an update.
+/// A lower pod that is broken would then be created again at the current revision, without end.
+pub(crate) fn gets_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
+    let spec = &snapshot.set.spec;
+    let kept = match &spec.rolling_update {
+        Some(rolling_update) => rolling_update.partition,
+        None if spec.update_strategy == UpdateStrategyType::RollingUpdate => {
+            snapshot.set.status.current.saturating_sub(deleted)
+        }
+        None => 0,
+    };
+    ordinal >= spec.start.saturating_add(kept)
+}
+
+/// How many pods may be unavailable: at least one, and percentages are rounded down (`getStatefulSetMaxUnavailable`).
+pub(crate) fn max_unavailable(snapshot: &Snapshot<'_>) -> usize {
+    let replicas = i64::from(snapshot.set.spec.replicas);
+    let value = snapshot.set.spec.rolling_update.as_ref().and_then(|it| it.max_unavailable.as_ref());
+    let count = match value {
+        None => 1,
+        Some(IntOrPercent::Int(number)) => i64::from(*number),
+        // The server accepts only percentages.
+        Some(IntOrPercent::Text(text)) => {
+            let percent: Option<i64> = text.strip_suffix('%').and_then(|it| it.parse().ok());
+            percent.map_or(1, |it| it.saturating_mul(replicas) / 100)
+        }
+    };
+    usize::try_from(count.max(1)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,303 @@
+//! One set, top to bottom: checks, revisions, pods, plan, apply, status, history.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use api::{
+    ControllerRevision, ObjectKey, Pod, PodIndex, RevisionIndex, Selector, SelectorOperator, StatefulSet,
+    StatefulSetStatus, StatusOwner, Typed,
+};
+use client::ApiError;
+use controller::Outcome;
+use informer::StoreError;
+use revisions::{NewRevision, RevisionError, Stored};
+use serde_json::{Map, Value, value::RawValue};
+use workload::{ClaimError, Owner, claim, next_availability_check};
+
+use crate::{
+    Ctx,
+    apply::{Applied, ApplyError, Revision, SetRevisions, apply},
+    rules::{
+        history::{UpdateRevision, update_revision},
+        identity::{is_member_name, revision},
+        notices::{Notice, differing_claims},
+        plan::{Plan, plan},
+        rollout::max_unavailable,
+        snapshot::{self, Snapshot, gather},
+        status::{is_changed, next_status},
+    },
+};
+
+/// Why a sync failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SyncError {
+    #[error("cannot read the cache")]
+    Cache(#[from] StoreError),
+    #[error("cannot claim pods")]
+    Pods(#[source] ClaimError),
+    #[error("can't adopt ControllerRevisions")]
+    Adopt(#[source] ClaimError),
+    #[error("cannot store a revision")]
+    Revision(#[from] RevisionError),
+    #[error("the template does not decode")]
+    Template(#[source] serde_json::Error),
+    #[error("cannot manage pods")]
+    Apply(#[from] ApplyError),
+    #[error("cannot store the status")]
+    Status(#[source] ApiError),
+}
+
+/// Brings one set closer to its spec.
+pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
+    // The delete handler has cleared the memory of this set.
+    let Some(set) = ctx.sets.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
+    if let Some(wait) = ctx.park_if_stale(&set) {
+        return Ok(Outcome::Parked(wait));
+    }
+    // The gate may have passed a newer state of the set than the one that was read before.
+    let set = match ctx.sets.store().get(&key.namespace, &key.name)? {
+        Some(now) if now.meta.uid == set.meta.uid => now,
+        _ => return Ok(Outcome::Done),
+    };
+    let Some(selector) = set.spec.selector.as_ref().filter(|it| !it.is_empty() && has_known_operators(it)) else {
+        // No retry can help, and no pod may be released because its meaning is unknown.
+        tracing::error!(statefulset = %key, "The selector of a StatefulSet is empty or has an unknown operator");
+        return Ok(Outcome::Done);
+    };
+    let outcome = reconcile(ctx, &set, selector).await;
+    ctx.clear_memory_of_deleted(&set);
+    match outcome {
+        // The next leader does what was not done because of shutdown.
+        Err(_) if ctx.stopping.is_cancelled() => Ok(Outcome::Done),
+        outcome => outcome,
+    }
+}
+
+async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<Outcome, SyncError> {
+    let owner = Owner::new(StatefulSet::resource(), set.meta.as_ref(), None);
+    let history = claim_revisions(ctx, &owner, selector).await?;
+    let pods = claim_pods(ctx, set, &owner, selector).await?;
+    let (revisions, collision_count) = match find_revisions(ctx, set, &owner, &history).await {
+        Ok(found) => found,
+        Err(err) => {
+            if let SyncError::Revision(RevisionError::Collisions { collision_count, .. }) = &err {
+                // The next sync continues with this counter.
+                let mut status = set.status.clone();
+                status.collision_count = Some(*collision_count);
+                log_error(set, put_status(ctx, set, &status).await);
+            }
+            log_error(set, truncate(ctx, set, &history, &pods, None).await);
+            return Err(err);
+        }
+    };
+    // One time for all decisions about availability.
+    let now = ctx.clock.wall();
+    let names = snapshot::Revisions { current: &revisions.current.name, update: &revisions.update.name };
+    let cached_claim = |name: &str| ctx.claims.store().get(&set.meta.namespace, name);
+    let snapshot = gather(set, &pods, cached_claim, names, now, ctx.gates)?;
+    let plan = plan(&snapshot);
+    let Applied { deleted_for_update, quota, failure } = apply(ctx, set, &owner, &revisions, &plan).await;
+    let until_blocked = report(ctx, &owner, &snapshot, &plan, quota);
+
+    // The status is written even after a failure, which has precedence over an error of the status.
+    let status = next_status(&snapshot, collision_count, deleted_for_update);
+    let written = write_status(ctx, set, &status).await;
+    let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
+    if let Some(failure) = failure {
+        log_error(set, written);
+        log_error(set, truncated);
+        return Err(failure.into());
+    }
+    written?;
+    truncated?;
+    let until_available = availability_check(ctx, set, &pods, &status, now);
+    let next = [until_blocked, until_available].into_iter().flatten().min();
+    Ok(next.map_or(Outcome::Done, Outcome::After))
+}
+
+/// The revisions of the set, sorted. Orphans are adopted.
+async fn claim_revisions(
+    ctx: &Ctx,
+    owner: &Owner,
+    selector: &Selector,
+) -> Result<Vec<Arc<ControllerRevision>>, SyncError> {
+    let store = ctx.revisions.store();
+    let mut candidates = store.by_index(&RevisionIndex::Owner(owner.uid.clone()))?;
+    candidates.extend(store.by_index(&RevisionIndex::Orphans(owner.namespace.clone()))?);
+    let ours = revisions::of_owner(owner, selector, candidates);
+    let claimed = claim(&ctx.revision_writer, owner, ours, |_| true).await.map_err(SyncError::Adopt)?;
+    let mut history = claimed.objects;
+    revisions::sort(&mut history);
+    Ok(history)
+}
+
+/// The pods of the set. Orphans whose names are of this set are adopted; own pods that are not selected any more are
+/// released.
+async fn claim_pods(
+    ctx: &Ctx,
+    set: &StatefulSet,
+    owner: &Owner,
+    selector: &Selector,
+) -> Result<Vec<Arc<Pod>>, SyncError> {
+    let store = ctx.pods.store();
+    let mut candidates = store.by_index(&PodIndex::Owner(owner.uid.clone()))?;
+    let is_member = |pod: &Pod| is_member_name(&pod.meta.name, &set.meta.name);
+    let orphans = store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
+    candidates.extend(orphans.into_iter().filter(|it| is_member(it)));
+    let claimed = claim(&ctx.writer, owner, candidates, |pod| selector.matches(&pod.labels) && is_member(pod)).await;
+    Ok(claimed.map_err(SyncError::Pods)?.objects)
+}
+
+/// Finds the current and the update revision, and the number of collisions (`getStatefulSetRevisions`). Creates or
+/// renumbers a revision if the template was changed.
+async fn find_revisions(
+    ctx: &Ctx,
+    set: &StatefulSet,
+    owner: &Owner,
+    history: &[Arc<ControllerRevision>],
+) -> Result<(SetRevisions, i32), SyncError> {
+    let collision_count = set.status.collision_count.unwrap_or_default();
+    let as_is = |it: &ControllerRevision| Revision { name: it.meta.name.clone(), data: it.data.clone() };
+    let newest = history.last();
+    let is_known = newest.is_some_and(|it| ctx.memory.is_newest(&set.meta.uid, set.generation, &it.meta.version));
+    let (update, collision_count) = match newest {
+        Some(newest) if is_known => (as_is(newest), collision_count),
+        _ => {
+            let template: &RawValue = serde_json::from_str(&set.spec.template).map_err(SyncError::Template)?;
+            let data = revisions::template_data(template).map_err(SyncError::Template)?;
+            match update_revision(history, &data, ctx.compare_semantically) {
+                UpdateRevision::Newest { at } => {
+                    let newest = &history[at];
+                    ctx.memory.set_newest(&set.meta.uid, set.generation, newest.meta.version.clone());
+                    (as_is(newest), collision_count)
+                }
+                UpdateRevision::Renumber { at, number } => {
+                    let equal = &history[at];
+                    ctx.history.set_number(owner, equal, number).await?;
+                    (as_is(equal), collision_count)
+                }
+                UpdateRevision::Create { number } => {
+                    let raw_metadata: Map<String, Value> =
+                        serde_json::from_str(set.raw_metadata().get()).map_err(SyncError::Template)?;
+                    let annotations = raw_metadata.get("annotations").and_then(Value::as_object);
+                    let annotations = annotations.into_iter().flatten();
+                    let annotations = annotations.filter_map(|(key, value)| Some((&**key, value.as_str()?))).collect();
+                    let labels = template_labels(template).map_err(SyncError::Template)?;
+                    let new = NewRevision { data: &data, revision: number, labels: &labels, annotations };
+                    let Stored { name, collision_count, .. } = ctx.history.create(owner, &new, collision_count).await?;
+                    (Revision { name, data }, collision_count)
+                }
+            }
+        }
+    };
+    let current = history.iter().find(|it| it.meta.name == set.status.current_revision);
+    let current = current.map_or_else(|| update.clone(), |it| as_is(it));
+    Ok((SetRevisions { current, update }, collision_count))
+}
+
+/// Sends events about what users must know, and sets the metrics. Returns the time until the set counts as blocked.
+fn report(
+    ctx: &Ctx,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    plan: &Plan<'_>,
+    quota: Option<Notice>,
+) -> Option<Duration> {
+    let set = snapshot.set;
+    let mut notices: BTreeSet<Notice> = plan.notices.iter().cloned().chain(quota).collect();
+    notices.extend(differing_claims(snapshot));
+    let mut until_blocked = seconds(plan.check_after);
+    match plan.waiting.map(|it| it.notice(snapshot.now.as_second())) {
+        Some(Ok(blocked)) => drop(notices.insert(blocked)),
+        Some(Err(left)) => until_blocked = until_blocked.or(seconds(left)),
+        None => {}
+    }
+    ctx.meters.set_blocked(set, notices.iter());
+    for notice in ctx.memory.set_notices(&set.meta.uid, notices) {
+        ctx.send_event(owner, events::EventType::Warning, notice.reason(), notice.message());
+    }
+    if ctx.gates.max_unavailable {
+        ctx.meters.set_max_unavailable(set, max_unavailable(snapshot));
+        if let Some(unavailable) = plan.unavailable {
+            ctx.meters.set_unavailable(set, unavailable);
+        }
+    }
+    until_blocked
+}
+
+/// Logs an error of a sync that fails for another reason.
+fn log_error(set: &StatefulSet, result: Result<(), SyncError>) {
+    if let Err(err) = result {
+        let err = client::error_chain(&err);
+        tracing::error!(statefulset = %set.meta.as_ref().key(), err, "A further step of a failed sync failed too");
+    }
+}
+
+fn seconds(left: Option<i64>) -> Option<Duration> {
+    left.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs)
+}
+
+async fn write_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) -> Result<(), SyncError> {
+    if is_changed(&set.status, status) { put_status(ctx, set, status).await } else { Ok(()) }
+}
+
+async fn put_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) -> Result<(), SyncError> {
+    match ctx.api().put_status(set, None, status).await {
+        Ok(written) => {
+            ctx.record_set_write(&set.meta.uid, &written.version);
+            Ok(())
+        }
+        Err(err) if workload::is_gone(&err, &set.meta.name) => Ok(()),
+        Err(err) => Err(SyncError::Status(err)),
+    }
+}
+
+/// Deletes the oldest revisions that are over the limit and not in use.
+async fn truncate(
+    ctx: &Ctx,
+    set: &StatefulSet,
+    history: &[Arc<ControllerRevision>],
+    pods: &[Arc<Pod>],
+    revisions: Option<&SetRevisions>,
+) -> Result<(), SyncError> {
+    // If the new status was not stored, the next sync begins from the old one.
+    let of_status = [&set.status.current_revision, &set.status.update_revision];
+    let found = revisions.into_iter().flat_map(|it| [&it.current.name, &it.update.name]);
+    let in_use: BTreeSet<&str> =
+        of_status.into_iter().chain(found).map(|it| &**it).chain(pods.iter().map(|it| revision(it))).collect();
+    let is_in_use = |it: &ControllerRevision| in_use.contains(&*it.meta.name);
+    for surplus in revisions::surplus(history, set.spec.history_limit, is_in_use) {
+        if ctx.stopping.is_cancelled() {
+            break;
+        }
+        ctx.history.delete(&surplus).await?;
+    }
+    Ok(())
+}
+
+/// When the next pod becomes available, so that `availableReplicas` is counted again (k/k#135428).
+fn availability_check(
+    ctx: &Ctx,
+    set: &StatefulSet,
+    pods: &[Arc<Pod>],
+    status: &StatefulSetStatus,
+    evaluated: clock::Timestamp,
+) -> Option<Duration> {
+    let min_ready_seconds = set.spec.min_ready_seconds;
+    if min_ready_seconds <= 0 || status.ready == status.available {
+        return None;
+    }
+    let pods = pods.iter().map(|it| &**it);
+    let next = next_availability_check(pods, min_ready_seconds, evaluated, ctx.clock.wall());
+    Some(next.unwrap_or(Duration::from_secs(u64::from(min_ready_seconds.unsigned_abs()))))
+}
+
+fn has_known_operators(selector: &Selector) -> bool {
+    !selector.requirements.iter().any(|it| matches!(it.operator, SelectorOperator::Other(_)))
+}
+
+/// The labels of a pod template.
+fn template_labels(template: &RawValue) -> Result<api::Labels, serde_json::Error> {
+    let template: Value = serde_json::from_str(template.get())?;
+    let labels = template["metadata"]["labels"].as_object().into_iter().flatten();
+    Ok(labels.filter_map(|(key, value)| Some(((**key).into(), value.as_str()?.into()))).collect())
+}

@@ -1,0 +1,169 @@
+//! Claims: creation, repair and owner references.
+
+use harness::{NAMESPACE, failure, pass};
+use serde_json::json;
+
+use crate::world::{SEC, World, claim_templates, retention};
+
+fn with_claims(retention: serde_json::Value) -> serde_json::Value {
+    json!({ "volumeClaimTemplates": claim_templates(), "persistentVolumeClaimRetentionPolicy": retention })
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_022_the_claim_of_a_pending_pod_is_created_again() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.set(with_claims(retention("Retain", "Retain")));
+    pass(SEC).await;
+    world.cluster.remove("persistentvolumeclaims", NAMESPACE, "data-web-0");
+    pass(SEC).await;
+    assert_eq!(world.claims(), ["data-web-0"]);
+    assert_eq!(world.call_count("create persistentvolumeclaims"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_023_no_pod_is_created_while_its_claim_is_being_deleted() {
+    let world = World::new();
+    world.cluster.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data-web-0", "namespace": NAMESPACE, "finalizers": ["kubernetes.io/pvc-protection"],
+            "deletionTimestamp": world.second() },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
+    let _manager = world.start().await;
+    world.set(with_claims(retention("Retain", "Retain")));
+    pass(5 * SEC).await;
+    assert_eq!(world.pods(), [""; 0]);
+    let event =
+        "Warning FailedCreate: Create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is being deleted";
+    assert!(world.events().await.contains(&event.to_owned()));
+    world.cluster.remove("persistentvolumeclaims", NAMESPACE, "data-web-0");
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0"], "the end of the claim enqueues the set");
+}
+
+/// A claim in use stays until its pod is gone. Nothing else of the pod waits for that.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_being_deleted_blocks_no_repair_and_no_rollout() {
+    let (world, _manager) = World::running(with_claims(retention("Retain", "Retain"))).await;
+    world.cluster.update("persistentvolumeclaims", NAMESPACE, "data-web-0", |it| {
+        it["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    });
+    world.edit(|spec| spec["persistentVolumeClaimRetentionPolicy"] = retention("Delete", "Retain"));
+    world.set_image("two");
+    pass(5 * SEC).await;
+    assert_eq!(world.owners("data-web-0"), ["StatefulSet/web"]);
+    assert_eq!(world.call_count("delete pods web-2"), 1, "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_024_a_claim_that_the_cache_does_not_show_is_an_error_without_an_event_of_the_claim() {
+    let world = World::new();
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        (line == "create persistentvolumeclaims" && std::mem::replace(&mut first, false))
+            .then(|| failure(409, "AlreadyExists"))
+            .flatten()
+    });
+    let _manager = world.start().await;
+    world.set(with_claims(retention("Retain", "Retain")));
+    pass(SEC).await;
+    let events = world.events().await;
+    assert!(!events.iter().any(|it| it.contains("Create Claim data-web-0 for")), "{events:?}");
+    assert!(events.iter().any(|it| it.contains("FailedCreate: Create Pod web-0")), "{events:?}");
+    assert_eq!((world.claims().len(), world.pods().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_059_all_claims_are_owned_by_a_set_that_deletes_them() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    for ordinal in 0..3 {
+        assert_eq!(world.owners(&format!("data-web-{ordinal}")), ["StatefulSet/web"]);
+    }
+    assert_eq!(world.call_count("update persistentvolumeclaims"), 0, "the creation contained the reference");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_060_a_condemned_pod_owns_its_claim_before_it_is_deleted() {
+    let (world, _manager) = World::running(with_claims(retention("Retain", "Delete"))).await;
+    assert!(world.owners("data-web-2").is_empty());
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!(world.owners("data-web-2"), ["Pod/web-2"]);
+    let lines = world.lines();
+    let at = |words: &str| lines.iter().position(|it| it == words).unwrap();
+    assert!(at("update persistentvolumeclaims data-web-2") < at("delete pods web-2"), "{lines:?}");
+    assert!(world.owners("data-web-1").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_061_with_both_policies_a_condemned_claim_changes_its_owner() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Delete"))).await;
+    assert_eq!(world.owners("data-web-2"), ["StatefulSet/web"]);
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!(world.owners("data-web-2"), ["Pod/web-2"]);
+    assert_eq!(world.owners("data-web-1"), ["StatefulSet/web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_062_a_claim_of_another_controller_loses_our_reference_and_the_user_is_told() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    world.cluster.update("persistentvolumeclaims", NAMESPACE, "data-web-1", |it| {
+        let foreign = json!({ "apiVersion": "example.com/v1", "kind": "Backup", "name": "b", "uid": "other",
+            "controller": true });
+        it["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+        it["metadata"]["ownerReferences"].as_array_mut().unwrap().push(foreign);
+    });
+    pass(SEC).await;
+    assert_eq!(world.owners("data-web-1"), ["Backup/b"]);
+    let events = world.events().await;
+    let event = "Warning ConflictingController: PersistentVolumeClaim data-web-1 has a conflicting OwnerReference that \
+                 acts as a manging controller, the retention policy is ignored for this claim";
+    assert!(events.contains(&event.to_owned()), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_063_a_pod_waits_until_the_claim_of_the_earlier_one_is_gone() {
+    let (world, _manager) = World::running(with_claims(retention("Retain", "Delete"))).await;
+    world.scale(2);
+    pass(SEC).await;
+    world.remove_terminating_pods();
+    world.scale(3);
+    pass(5 * SEC).await;
+    assert_eq!(world.pods(), ["web-0", "web-1"], "no garbage collector runs here");
+    world.cluster.remove("persistentvolumeclaims", NAMESPACE, "data-web-2");
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0", "web-1", "web-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_064_retain_removes_the_references_from_all_claims() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Delete"))).await;
+    world.edit(|spec| spec["persistentVolumeClaimRetentionPolicy"] = retention("Retain", "Retain"));
+    pass(SEC).await;
+    assert!((0..3).all(|it| world.owners(&format!("data-web-{it}")).is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_065_after_a_set_is_created_again_its_claims_follow_the_new_uid() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    let pods = || (0..3).map(|it| format!("web-{it}")).collect::<Vec<_>>();
+    // As the garbage collector does with the policy Orphan.
+    world.cluster.remove("statefulsets.apps", NAMESPACE, "web");
+    for pod in pods() {
+        for (resource, name) in [("pods", pod.clone()), ("persistentvolumeclaims", format!("data-{pod}"))] {
+            world.cluster.update(resource, NAMESPACE, &name, |it| {
+                it["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+            });
+        }
+    }
+    world.cluster.clear_requests();
+    let uid = world.set(with_claims(retention("Delete", "Retain")))["metadata"]["uid"].clone();
+    world.kubelet(5).await;
+    for pod in pods() {
+        assert_eq!(world.pod(&pod)["metadata"]["ownerReferences"][0]["uid"], uid);
+        let claim = world.cluster.get("persistentvolumeclaims", NAMESPACE, &format!("data-{pod}")).unwrap();
+        assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], uid);
+    }
+    assert_eq!(world.call_count("create pods") + world.call_count("delete pods"), 0);
+}

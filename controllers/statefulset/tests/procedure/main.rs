@@ -1,0 +1,13 @@
+//! The real controller, with informers, work queues, workers and client, against an in-memory API server in virtual
+//! time.
+
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
+
+mod world;
+
+mod claims;
+mod notices;
+mod ownership;
+mod pods;
+mod revisions;
+mod status;

@@ -1,0 +1,77 @@
+//! Adoption and release of pods.
+
+use harness::{NAMESPACE, pass};
+use serde_json::{Value, json};
+
+use crate::world::{SEC, World};
+
+fn orphan(world: &World, name: &str, app: &str) {
+    let metadata = json!({ "name": name, "namespace": NAMESPACE, "labels": { "app": app } });
+    world.cluster.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": { "containers": [{ "name": "c", "image": "i" }] } }));
+}
+
+fn owner(pod: &Value) -> Option<&str> {
+    pod["metadata"]["ownerReferences"][0]["name"].as_str()
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_056_only_orphans_with_a_fitting_name_are_adopted() {
+    let (world, _manager) = World::running(json!({ "podManagementPolicy": "Parallel" })).await;
+    for name in ["web-7", "other-1", "web-x", "web-1-1"] {
+        orphan(&world, name, "web");
+    }
+    orphan(&world, "web-8", "other");
+    pass(SEC).await;
+    let owners = ["other-1", "web-x", "web-1-1", "web-8"].map(|it| owner(&world.pod(it)).map(str::to_owned));
+    assert_eq!(owners, [const { None }; 4]);
+    // The adopted one is not wanted, so it is deleted.
+    let lines = world.lines();
+    let of_orphan: Vec<&String> = lines.iter().filter(|it| it.ends_with("web-7")).collect();
+    assert_eq!(of_orphan, ["patch pods web-7", "delete pods web-7"]);
+    assert_eq!(world.call_count("patch pods"), 1);
+    assert_eq!(world.call_count("get statefulsets web"), 1, "the set is read before an adoption");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_057_a_pod_that_is_not_selected_any_more_is_released() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.cluster.update("pods", NAMESPACE, "web-1", |it| it["metadata"]["labels"]["app"] = json!("other"));
+    pass(SEC).await;
+    assert_eq!(owner(&world.pod("web-1")), None);
+    assert!(world.call_count("create pods") > 0, "a new pod of its name is attempted");
+    world.cluster.remove("pods", NAMESPACE, "web-1");
+    world.kubelet(60).await;
+    assert_eq!(owner(&world.pod("web-1")), Some("web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_058_a_set_that_is_being_deleted_on_the_server_adopts_nothing() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.cluster.freeze_watches("statefulsets");
+    world.cluster.update("statefulsets.apps", NAMESPACE, "web", |it| {
+        it["metadata"]["finalizers"] = json!(["orphan"]);
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    });
+    orphan(&world, "web-7", "web");
+    pass(5 * SEC).await;
+    assert_eq!(owner(&world.pod("web-7")), None);
+    assert_eq!(world.call_count("patch pods"), 0);
+    assert!(world.call_count("get statefulsets web") > 1, "it is retried");
+    assert!(!world.logged("has just been deleted").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_015_a_set_that_is_deleted_only_gets_its_status() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.cluster.update("statefulsets.apps", NAMESPACE, "web", |it| {
+        it["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    });
+    orphan(&world, "web-7", "web");
+    world.cluster.remove("pods", NAMESPACE, "web-2");
+    pass(5 * SEC).await;
+    assert_eq!(owner(&world.pod("web-7")), None);
+    assert_eq!(world.call_count("create pods") + world.call_count("delete pods") + world.call_count("patch pods"), 0);
+    assert_eq!(world.count("replicas"), 2);
+}

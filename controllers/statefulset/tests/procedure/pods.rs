@@ -1,0 +1,233 @@
+//! Creation, deletion and repair of pods.
+
+use harness::{NAMESPACE, failure, pass};
+use serde_json::json;
+
+use crate::world::{MS, SEC, World, claim_templates};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_001_pods_appear_in_order_with_their_identity() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.set(json!({ "volumeClaimTemplates": claim_templates() }));
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0"]);
+    let pod = world.pod("web-0");
+    let labels = &pod["metadata"]["labels"];
+    assert_eq!(labels["statefulset.kubernetes.io/pod-name"], "web-0");
+    assert_eq!((&labels["apps.kubernetes.io/pod-index"], &labels["app"]), (&json!("0"), &json!("web")));
+    assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("web-0"), &json!("svc")));
+    assert_eq!(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "data-web-0");
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "StatefulSet");
+    world.run_pod("web-0");
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0", "web-1"]);
+    world.kubelet(5).await;
+    assert_eq!((world.pods().len(), world.count("readyReplicas"), world.count("availableReplicas")), (3, 3, 3));
+    let events = world.events().await;
+    assert!(events.contains(&"Normal SuccessfulCreate: Create Pod web-2 in StatefulSet web successful".to_owned()));
+    let claim = "Normal SuccessfulCreate: Create Claim data-web-0 Pod web-0 in StatefulSet web success".to_owned();
+    assert!(events.contains(&claim), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_004_parallel_creates_and_deletes_a_thousand_pods() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.set(json!({ "replicas": 1000, "podManagementPolicy": "Parallel" }));
+    pass(30 * SEC).await;
+    assert_eq!(world.pods().len(), 1000);
+    assert_eq!(world.call_count("create pods"), 1000);
+    world.scale(0);
+    pass(30 * SEC).await;
+    assert_eq!((world.active_pods().len(), world.call_count("delete pods")), (0, 1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_005_a_failed_creation_is_repeated_and_the_status_is_written() {
+    let world = World::new();
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        (line == "create pods" && std::mem::replace(&mut first, false)).then(|| failure(500, "InternalError")).flatten()
+    });
+    let _manager = world.start().await;
+    world.set(json!({ "podManagementPolicy": "Parallel", "replicas": 1 }));
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0"]);
+    let lines = world.lines();
+    let at = |words: &str| lines.iter().position(|it| it.starts_with(words)).unwrap();
+    assert!(at("create pods") < at("update statefulsets/status"), "{lines:?}");
+    assert_eq!(world.call_count("create pods"), 2);
+    let event = "Warning FailedCreate: Create Pod web-0 in StatefulSet web failed error: not now".to_owned();
+    assert!(world.events().await.contains(&event));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_007_scaling_down_goes_one_by_one() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.scale(1);
+    pass(SEC).await;
+    let deleting = |pod: &str| !world.pod(pod)["metadata"]["deletionTimestamp"].is_null();
+    assert!(deleting("web-2") && !deleting("web-1"));
+    world.remove_terminating_pods();
+    pass(SEC).await;
+    assert!(deleting("web-1"));
+    world.kubelet(3).await;
+    assert_eq!(world.pods(), ["web-0"]);
+    let event = "Normal SuccessfulDelete: Delete Pod web-2 in StatefulSet web successful".to_owned();
+    assert!(world.events().await.contains(&event));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_011_a_failed_deletion_is_repeated() {
+    let (world, _manager) = World::running(json!({})).await;
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        (line == "delete pods web-2" && std::mem::replace(&mut first, false))
+            .then(|| failure(500, "InternalError"))
+            .flatten()
+    });
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!(world.call_count("delete pods web-2"), 2);
+    assert_eq!(world.count("replicas"), 3);
+    world.kubelet(3).await;
+    assert_eq!((world.pods().len(), world.count("replicas")), (2, 2));
+    let event = "Warning FailedDelete: Delete Pod web-2 in StatefulSet web failed error: not now".to_owned();
+    assert!(world.events().await.contains(&event));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_017_an_ended_pod_is_deleted_once_and_created_again_when_it_is_gone() {
+    for phase in ["Failed", "Succeeded"] {
+        let (world, _manager) = World::running(json!({})).await;
+        world
+            .cluster
+            .update("pods", NAMESPACE, "web-1", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
+        world.end_pod("web-1", phase, 0);
+        pass(5 * SEC).await;
+        assert_eq!((world.call_count("delete pods web-1"), world.call_count("create pods")), (1, 0), "{phase}");
+        world.cluster.remove("pods", NAMESPACE, "web-1");
+        pass(SEC).await;
+        assert_eq!((world.call_count("create pods"), world.call_count("delete pods")), (1, 1), "{phase}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_019_a_failed_deletion_of_an_ended_pod_is_repeated_once() {
+    let (world, _manager) = World::running(json!({})).await;
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        (line == "delete pods web-1" && std::mem::replace(&mut first, false))
+            .then(|| failure(500, "InternalError"))
+            .flatten()
+    });
+    world.end_pod("web-1", "Failed", 1);
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("delete pods web-1"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_020_an_evicted_pod_is_created_again_with_its_name() {
+    let (world, _manager) = World::running(json!({})).await;
+    let before = world.pod("web-1")["metadata"]["uid"].clone();
+    world.end_pod("web-1", "Failed", 137);
+    world.kubelet(5).await;
+    assert_ne!(world.pod("web-1")["metadata"]["uid"], before);
+    assert_eq!(world.count("readyReplicas"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_021_a_pod_without_the_label_of_its_name_gets_it_back() {
+    let (world, _manager) = World::running(json!({})).await;
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        (line == "patch pods web-0" && std::mem::replace(&mut first, false)).then(|| failure(409, "Conflict")).flatten()
+    });
+    world.cluster.update("pods", NAMESPACE, "web-0", |it| {
+        it["metadata"]["labels"].as_object_mut().unwrap().remove("statefulset.kubernetes.io/pod-name");
+    });
+    pass(5 * SEC).await;
+    assert_eq!(world.label("web-0", "statefulset.kubernetes.io/pod-name"), "web-0");
+    assert_eq!(world.call_count("patch pods web-0"), 2);
+    let event = "Normal SuccessfulUpdate: Update Pod web-0 in StatefulSet web successful".to_owned();
+    assert!(world.events().await.contains(&event));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_025_a_pod_of_the_same_name_is_an_error_without_an_event() {
+    let world = World::new();
+    world
+        .cluster
+        .create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web-0", "namespace": NAMESPACE },
+        "spec": { "containers": [{ "name": "c", "image": "i" }] } }));
+    let _manager = world.start().await;
+    world.set(json!({}));
+    pass(SEC).await;
+    assert!(world.call_count("create pods") > 1, "it is retried");
+    assert_eq!(world.events().await, [""; 0]);
+    pass(600 * SEC).await;
+    world.cluster.remove("pods", NAMESPACE, "web-0");
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0"], "the name is free, and the back-off is not waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_052_a_set_is_synced_when_a_pod_becomes_available() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.set(json!({ "replicas": 2, "minReadySeconds": 5 }));
+    pass(SEC).await;
+    world.run_pod("web-0");
+    pass(4 * SEC).await;
+    assert_eq!((world.pods().len(), world.count("availableReplicas")), (1, 0));
+    pass(1100 * MS).await;
+    assert_eq!((world.pods().len(), world.count("availableReplicas")), (2, 1));
+}
+
+/// No event of a pod says that it becomes available: the sync itself computes the time.
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_051_052_a_new_leader_syncs_a_set_when_a_pod_becomes_available() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.set(json!({ "replicas": 2, "minReadySeconds": 5 }));
+    pass(SEC).await;
+    world.run_pod("web-0");
+    pass(2 * SEC).await;
+    drop(manager);
+    let _manager = world.start().await;
+    pass(SEC).await;
+    assert_eq!(world.pods().len(), 1);
+    pass(2 * SEC).await;
+    assert_eq!((world.pods().len(), world.count("availableReplicas")), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_016_a_surplus_pod_is_deleted_although_a_missing_one_cannot_be_created() {
+    let (world, _manager) = World::running(json!({ "podManagementPolicy": "Parallel" })).await;
+    world.fail_requests(|line, _| (line == "create pods").then(|| failure(403, "Forbidden")).flatten());
+    world.cluster.remove("pods", NAMESPACE, "web-0");
+    world.scale(2);
+    pass(SEC).await;
+    assert!(world.call_count("create pods") > 0);
+    assert_eq!(world.call_count("delete pods web-2"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_069_pods_follow_the_scale_subresource() {
+    let (world, _manager) = World::running(json!({ "replicas": 1 })).await;
+    world.scale(2);
+    world.kubelet(5).await;
+    assert_eq!((world.pods().len(), world.count("replicas")), (2, 2));
+}
+
+/// A delete by name would delete the pod that another client created in the meantime.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_names_the_uid_of_the_pod() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.scale(2);
+    pass(SEC).await;
+    let calls = world.calls();
+    let deletion = calls.iter().find(|it| it.verb == "delete").unwrap().json();
+    assert_eq!(deletion["preconditions"]["uid"], world.pod("web-2")["metadata"]["uid"]);
+}
