@@ -8,6 +8,7 @@ mod garbage;
 mod jobs;
 mod manager;
 mod namespaces;
+mod statefulsets;
 
 use testing::sim;
 
@@ -92,6 +93,16 @@ fn gc_random() {
 #[test]
 fn gc_sweep() {
     sim::sweep(&garbage::swept());
+}
+
+#[test]
+fn statefulsets_random() {
+    sim::seeds(&statefulsets::random());
+}
+
+#[test]
+fn statefulsets_sweep() {
+    sim::sweep(&statefulsets::swept());
 }
 
 #[test]

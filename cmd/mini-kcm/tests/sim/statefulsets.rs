@@ -1,0 +1,201 @@
+//! StatefulSets under all faults: the guarantees of the controller, simulated nodes, a garbage collector, and users who
+//! change sets, pods and claims.
+
+mod checks;
+mod garbage_collector;
+mod model;
+mod nodes;
+mod users;
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use test_cluster::Change;
+use testing::sim::{Scenario, World};
+use tokio::sync::mpsc;
+
+use crate::manager::manager;
+use model::Model;
+
+const MS: Duration = Duration::from_millis(1);
+/// The namespace of the sets.
+const HOME: &str = "work";
+const SETS: &str = "statefulsets.apps";
+const PODS: &str = "pods";
+const CLAIMS: &str = "persistentvolumeclaims";
+const REVISIONS: &str = "controllerrevisions.apps";
+/// The Lease of the leader election.
+const LEASE: &str = "kube-system/kube-controller-manager";
+/// Only the StatefulSet controller.
+const FLAGS: &[&str] = &["--controllers=statefulset-controller"];
+/// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, and a rollout of all pods.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// The model, shared with its readers.
+type SharedModel = Arc<Mutex<Model>>;
+
+/// For many seeds: two managers, sets of every kind, and users.
+pub(crate) fn random() -> Scenario {
+    Scenario::new("statefulsets", run_random)
+}
+
+/// For a sweep: the smallest scenario with every step.
+pub(crate) fn swept() -> Scenario {
+    Scenario::new("statefulsets, swept", run_swept)
+}
+
+async fn run_random(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = start(&world, &mut rng);
+    for number in 0..rng.u8(1..3) {
+        users::create_random(&world, &format!("s{number}"), &mut rng);
+    }
+    world.run_elected("a", LEASE, manager(FLAGS));
+    world.spawn("users", users::change_randomly(world.clone(), rng.fork()));
+    world.sleep(MS * rng.u32(0..8_000)).await;
+    world.run_elected("b", LEASE, manager(FLAGS));
+    world.sleep(MS * rng.u32(10_000..90_000)).await;
+    finish(&world, &shared).await
+}
+
+async fn run_swept(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = start(&world, &mut rng);
+    let both = json!({ "whenDeleted": "Delete", "whenScaled": "Delete" });
+    let spec = json!({ "replicas": 2, "persistentVolumeClaimRetentionPolicy": both });
+    users::create(&world, "ordered", spec);
+    users::create(&world, "parallel", json!({ "replicas": 2, "podManagementPolicy": "Parallel" }));
+    world.run_elected("a", LEASE, manager(FLAGS));
+    world.sleep(MS * 6_000).await;
+    for set in ["ordered", "parallel"] {
+        users::change(&world, set, |it| users::set_image(it, "two"));
+    }
+    world.run_elected("b", LEASE, manager(FLAGS));
+    world.sleep(MS * 6_000).await;
+    users::change(&world, "ordered", |it| it["spec"]["replicas"] = json!(1));
+    users::change(&world, "parallel", |it| users::set_image(it, "one"));
+    world.sleep(MS * 4_000).await;
+    users::change(&world, "ordered", |it| it["spec"]["replicas"] = json!(2));
+    world.sleep(MS * 8_000).await;
+    finish(&world, &shared).await
+}
+
+/// A cluster with nodes and a garbage collector, and with all guarantees checked.
+fn start(world: &World, rng: &mut Rng) -> SharedModel {
+    let shared = SharedModel::default();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (model, clock) = (shared.clone(), world.clock().clone());
+    world.always("the guarantees of the StatefulSet controller", move |write| {
+        let held = checks::check_write(&mut model.lock(), write, clock.now());
+        if write.resource() == PODS
+            && let Some(after) = write.after()
+        {
+            let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+            let metadata = &after["metadata"];
+            let is_deleted = metadata["deletionTimestamp"].is_string();
+            let was_deleted = write.before().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
+            if write.change() == Change::Added || (is_deleted && !was_deleted) {
+                // The receiver exists during the whole run.
+                let _ = sender.send((text(&metadata["name"]), text(&metadata["uid"]), is_deleted));
+            }
+        }
+        held
+    });
+    let reporter = world.clone();
+    world.cluster().intercept(move |call| {
+        let body = call.json();
+        let named = match call.verb {
+            "delete" => body["preconditions"]["uid"].is_string(),
+            "patch" if call.resource == PODS => body["metadata"]["uid"].is_string(),
+            _ => true,
+        };
+        if !named {
+            reporter.fail(format!("{} {} has no uid precondition", call.method, call.path));
+        }
+        test_cluster::Interception::Pass
+    });
+    let reporter = world.clone();
+    world.cluster().on_response(move |call| {
+        if call.status == 422 && call.resource == "statefulsets" {
+            reporter.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
+        }
+    });
+    world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
+    world.spawn("nodes", nodes::run(world.clone(), receiver, rng.fork()));
+    world.spawn("collector", garbage_collector::run(world.clone(), rng.fork()));
+    shared
+}
+
+/// The faults end, and every rollout too.
+async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
+    world.calm();
+    users::unblock(world);
+    let over = || first_unfinished(world).is_none();
+    let done = world.eventually(TIME_LIMIT, "every set has its pods, and every rollout has ended", over).await;
+    done.map_err(|why| format!("{why}; {}", first_unfinished(world).unwrap_or_default()))?;
+    // A deletion may still wait for its answer.
+    let is_short = || shared.lock().check_history_limits().is_ok();
+    let done = world.eventually(TIME_LIMIT, "every history has its limit", is_short).await;
+    done.map_err(|why| format!("{why}; {}", shared.lock().check_history_limits().err().unwrap_or_default()))
+}
+
+/// The first object that is not in its final state, as a text.
+fn first_unfinished(world: &World) -> Option<String> {
+    let cluster = world.cluster();
+    let pods = cluster.list(PODS, HOME);
+    let sets = cluster.list(SETS, HOME);
+    for set in &sets {
+        let (name, spec, status) = (set["metadata"]["name"].as_str()?, &set["spec"], &set["status"]);
+        if set["metadata"]["deletionTimestamp"].is_string() {
+            return Some(format!("{name} is being deleted"));
+        }
+        let replicas = spec["replicas"].as_i64().unwrap_or_default();
+        let start = spec["ordinals"]["start"].as_i64().unwrap_or_default();
+        let counters = ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"];
+        let wrong = counters.iter().find(|it| status[**it].as_i64().unwrap_or_default() != replicas);
+        if let Some(wrong) = wrong {
+            return Some(format!("{wrong} of {name} is {}, not {replicas}", status[*wrong]));
+        }
+        if status["currentRevision"] != status["updateRevision"]
+            || status["observedGeneration"] != set["metadata"]["generation"]
+        {
+            return Some(format!("the rollout of {name} has not ended: {status}"));
+        }
+        let image = &spec["template"]["spec"]["containers"][0]["image"];
+        let owned = pods.iter().filter(|it| it["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]);
+        let mut names: Vec<&str> = Vec::new();
+        for pod in owned {
+            if pod["spec"]["containers"][0]["image"] != *image {
+                return Some(format!("{} has not the template of {name}", pod["metadata"]["name"]));
+            }
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let is_ready = conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+            if !is_ready || pod["metadata"]["deletionTimestamp"].is_string() {
+                return Some(format!("{} is not ready", pod["metadata"]["name"]));
+            }
+            names.extend(pod["metadata"]["name"].as_str());
+        }
+        names.sort_unstable();
+        let mut wanted: Vec<String> = (start..start + replicas).map(|it| format!("{name}-{it}")).collect();
+        wanted.sort_unstable();
+        if names != wanted {
+            return Some(format!("{name} has the pods {names:?}, not {wanted:?}"));
+        }
+        let deletes = spec["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Delete";
+        let retained = cluster.list(CLAIMS, HOME).into_iter().find(|claim| {
+            let claim = claim["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let ordinal = claim.strip_prefix(&format!("data-{name}-")).and_then(|it| it.parse::<i64>().ok());
+            ordinal.is_some_and(|it| {
+                cluster.get(CLAIMS, HOME, &claim).is_some_and(|claim| {
+                    claim["metadata"]["ownerReferences"][0]["kind"] == "Pod" && (start..start + replicas).contains(&it)
+                })
+            })
+        });
+        if let Some(claim) = retained.filter(|_| deletes) {
+            return Some(format!("{} still belongs to an earlier pod", claim["metadata"]["name"]));
+        }
+    }
+    None
+}

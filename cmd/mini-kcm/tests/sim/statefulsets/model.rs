@@ -1,0 +1,179 @@
+//! What was stored of sets and pods. It does not depend on the controller's code.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use clock::Instant;
+use serde_json::Value;
+
+/// More than the maximum staleness of a controller: a frozen watch, a hung call, and an expiring Lease.
+pub(super) const LAG: Duration = Duration::from_secs(200);
+
+/// Every set, pod and revision that ever existed, by uid.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) sets: BTreeMap<String, Set>,
+    pub(super) pods: BTreeMap<String, Pod>,
+    pub(super) revisions: BTreeMap<String, Revision>,
+}
+
+/// One set.
+#[derive(Default)]
+pub(super) struct Set {
+    pub(super) name: String,
+    pub(super) status: Value,
+    pub(super) gone: bool,
+    pub(super) deleted_since: Option<Instant>,
+    /// Its specs, each with the time since which it is set.
+    specs: Vec<(Instant, Spec)>,
+    /// The ordinals of which a ready pod was deleted for an update, and no pod is ready since.
+    pub(super) taken_down: BTreeSet<i64>,
+}
+
+/// The fields of a spec that decide.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Spec {
+    pub(super) start: i64,
+    pub(super) replicas: i64,
+    pub(super) partition: i64,
+    pub(super) max_unavailable: i64,
+    pub(super) is_ordered: bool,
+    pub(super) is_on_delete: bool,
+    pub(super) image: String,
+    pub(super) owns_claims: bool,
+    pub(super) deletes_claims_of_scaled_pods: bool,
+    pub(super) history_limit: usize,
+}
+
+/// One pod.
+#[derive(Clone, Default)]
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) set: Option<String>,
+    pub(super) image: String,
+    pub(super) revision: String,
+    pub(super) is_ready: bool,
+    pub(super) ready_at: Option<Instant>,
+    pub(super) has_ended: bool,
+    pub(super) deleting: bool,
+    pub(super) gone: bool,
+}
+
+/// One revision.
+#[derive(Clone, Default)]
+pub(super) struct Revision {
+    pub(super) name: String,
+    pub(super) set: Option<String>,
+    pub(super) gone: bool,
+}
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The uid of the controller.
+pub(super) fn controller(object: &Value) -> Option<String> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|it| it["controller"] == true).map(|it| text(&it["uid"]))
+}
+
+impl Spec {
+    pub(super) fn wants(&self, ordinal: i64) -> bool {
+        (self.start..self.start + self.replicas).contains(&ordinal)
+    }
+
+    fn of(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let number = |it: &Value| it.as_i64().unwrap_or_default();
+        let rolling = &spec["updateStrategy"]["rollingUpdate"];
+        let retention = &spec["persistentVolumeClaimRetentionPolicy"];
+        Self {
+            start: number(&spec["ordinals"]["start"]),
+            replicas: number(&spec["replicas"]),
+            partition: number(&rolling["partition"]),
+            max_unavailable: rolling["maxUnavailable"].as_i64().unwrap_or(1),
+            is_ordered: spec["podManagementPolicy"] != "Parallel",
+            is_on_delete: spec["updateStrategy"]["type"] == "OnDelete",
+            image: text(&spec["template"]["spec"]["containers"][0]["image"]),
+            owns_claims: retention["whenDeleted"] == "Delete",
+            deletes_claims_of_scaled_pods: retention["whenScaled"] == "Delete",
+            history_limit: usize::try_from(number(&spec["revisionHistoryLimit"])).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Set {
+    pub(super) fn update_from(&mut self, object: Option<&Value>, now: Instant) {
+        let Some(object) = object else {
+            self.gone = true;
+            self.deleted_since.get_or_insert(now);
+            return;
+        };
+        self.name = text(&object["metadata"]["name"]);
+        self.status = object["status"].clone();
+        if object["metadata"]["deletionTimestamp"].is_string() {
+            self.deleted_since.get_or_insert(now);
+        }
+        let spec = Spec::of(object);
+        if self.specs.last().is_none_or(|it| it.1 != spec) {
+            self.specs.push((now, spec));
+        }
+    }
+
+    /// The specs that a process may use now.
+    pub(super) fn recent(&self, now: Instant) -> impl Iterator<Item = &Spec> {
+        let ends = self.specs.iter().skip(1).map(|it| Some(it.0)).chain([None]);
+        let all = self.specs.iter().zip(ends);
+        all.filter(move |(_, end)| end.is_none_or(|end| end + LAG >= now)).map(|((_, spec), _)| spec)
+    }
+}
+
+impl Pod {
+    pub(super) fn update_from(&mut self, object: Option<&Value>, now: Instant) {
+        let Some(object) = object else {
+            self.gone = true;
+            return;
+        };
+        self.name = text(&object["metadata"]["name"]);
+        self.set = controller(object);
+        self.image = text(&object["spec"]["containers"][0]["image"]);
+        self.revision = text(&object["metadata"]["labels"]["controller-revision-hash"]);
+        self.deleting = object["metadata"]["deletionTimestamp"].is_string();
+        self.has_ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        self.is_ready = object["status"]["phase"] == "Running"
+            && conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        if self.is_ready {
+            self.ready_at = Some(now);
+        }
+    }
+
+    pub(super) fn ordinal(&self) -> Option<i64> {
+        self.name.rsplit_once('-')?.1.parse().ok()
+    }
+}
+
+impl Model {
+    /// The pods of a set that exist.
+    pub(super) fn pods_of<'a>(&'a self, set: &'a str) -> impl Iterator<Item = &'a Pod> {
+        self.pods.values().filter(move |it| !it.gone && it.set.as_deref() == Some(set))
+    }
+
+    /// At the end each set has at most its limit of revisions that are not in use.
+    pub(super) fn check_history_limits(&self) -> Result<(), String> {
+        for (uid, set) in self.sets.iter().filter(|it| !it.1.gone) {
+            let is_in_use = |it: &&Revision| {
+                set.status["currentRevision"] == *it.name || self.pods_of(uid).any(|pod| pod.revision == it.name)
+            };
+            let of_set = self.revisions.values().filter(|it| !it.gone && it.set.as_deref() == Some(uid));
+            let unused = of_set.filter(|it| !is_in_use(it)).count();
+            let limit = set.specs.last().map_or(0, |it| it.1.history_limit);
+            if unused > limit {
+                return Err(format!("{} has {unused} unused revisions, the limit is {limit}", set.name));
+            }
+        }
+        Ok(())
+    }
+}
