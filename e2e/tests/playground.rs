@@ -211,6 +211,7 @@ async fn until_done_exits_with_zero_and_shows_every_sample() {
         "job-indexed",
         "job-suspend",
         "cronjob",
+        "statefulset",
         "background",
         "foreground",
         "orphan",

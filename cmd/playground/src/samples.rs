@@ -4,6 +4,7 @@ mod jobs;
 mod namespace_deletion;
 mod owners;
 mod pods;
+mod stateful_sets;
 
 use kube::api::PropagationPolicy;
 use serde_json::Value;
@@ -19,6 +20,7 @@ pub(crate) const SAMPLES: &[Sample] = &[
     jobs::INDEXED,
     jobs::SUSPENDED,
     jobs::CRON,
+    stateful_sets::ROLLOUT,
     owners::BACKGROUND,
     owners::FOREGROUND,
     owners::ORPHAN,

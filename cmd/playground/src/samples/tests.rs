@@ -56,6 +56,28 @@ fn every_sample_is_complete_and_has_a_unique_name() {
 }
 
 #[test]
+fn a_stateful_set_is_done_when_all_pods_have_the_new_image_and_the_revision_is_current() {
+    let set = |ready: i64, current: &str| {
+        json!({ "kind": "StatefulSet", "metadata": { "namespace": "home", "name": "ledger" },
+            "status": { "readyReplicas": ready, "currentRevision": current, "updateRevision": "b" } })
+    };
+    let pod = |ordinal: u32, image: &str| {
+        json!({ "kind": "Pod", "metadata": { "namespace": "home", "name": format!("ledger-{ordinal}") },
+            "spec": { "containers": [{ "image": format!("example.com/main:{image}") }] } })
+    };
+    for (objects, state) in [
+        (vec![set(2, "a"), pod(0, "1"), pod(1, "1")], State::Going),
+        (vec![set(2, "b"), pod(0, "1"), pod(1, "1")], State::Going),
+        (vec![set(1, "b"), pod(0, "2"), pod(1, "2")], State::Going),
+        (vec![set(2, "b"), pod(0, "2"), pod(1, "2")], State::Done),
+    ] {
+        assert_eq!(progress("statefulset", &objects).state, state, "{objects:?}");
+    }
+    let all = observed(&[set(2, "a")]);
+    assert!((sample("statefulset").steps[0].when)(&context(), &all));
+}
+
+#[test]
 fn tasks_are_done_when_all_have_succeeded() {
     let tasks = |phases: [&str; 3]| {
         let pods: Vec<Value> = phases

@@ -1,0 +1,366 @@
+//! StatefulSets: pods, claims and rollouts with upstream's own role, and the equality with the upstream manager.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clock::Clock;
+use e2e::{
+    ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, Site, assets_or_skip, eventually,
+    namespaces, report,
+    workloads::{Kind, ObservedObjects},
+};
+use fake_nodes::{Environment, Fleet, PREFIX};
+use serde_json::{Value, json};
+use support::{On, on_both_servers};
+use tasks::Scope;
+
+const TIME_LIMIT: Duration = Duration::from_secs(90);
+const NAMESPACE: &str = "sets";
+
+on_both_servers! {
+    acceptance_sts_001_028_030_pods_with_claims_are_created_updated_and_reverted_in_order
+    acceptance_sts_060_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it
+}
+
+/// Nodes that run every pod.
+struct Nodes {
+    admin: Rest,
+    _fleet: Fleet,
+    scope: Scope,
+}
+
+impl Nodes {
+    async fn start(site: &Site) -> anyhow::Result<Self> {
+        let (scope, admin) = (Scope::new(), site.admin().await?);
+        let environment =
+            Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
+        let fleet = Fleet::start(fake_nodes::Options::with_nodes(3), environment);
+        tokio::time::timeout(TIME_LIMIT, fleet.registered()).await?;
+        namespaces::create(&admin, NAMESPACE).await?;
+        Ok(Self { admin, _fleet: fleet, scope })
+    }
+
+    fn path(resource: &str, name: &str) -> String {
+        let group = if matches!(resource, "pods" | "persistentvolumeclaims") { "/api/v1" } else { "/apis/apps/v1" };
+        let name = if name.is_empty() { String::new() } else { format!("/{name}") };
+        format!("{group}/namespaces/{NAMESPACE}/{resource}{name}")
+    }
+
+    async fn create(&self, name: &str, changes: Value) -> anyhow::Result<()> {
+        let mut spec = json!({
+            "replicas": 3, "serviceName": "svc", "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name }, "annotations": {
+                    format!("{PREFIX}start-after"): "1500ms", format!("{PREFIX}stop-after"): "200ms" } },
+                "spec": { "containers": [{ "name": "main", "image": "example.com/main:1", "args": ["<a>&b"] }] },
+            },
+        });
+        for (key, value) in changes.as_object().into_iter().flatten() {
+            spec[key] = value.clone();
+        }
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": { "name": name, "annotations": { "example.com/note": "kept" } }, "spec": spec });
+        self.admin.create(&Self::path("statefulsets", ""), &set).await.map(drop)
+    }
+
+    async fn edit(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+        self.admin.merge(&Self::path("statefulsets", name), &json!({ "spec": spec })).await.map(drop)
+    }
+
+    async fn set_image(&self, name: &str, image: &str) -> anyhow::Result<()> {
+        let set = self.admin.get(&Self::path("statefulsets", name)).await?;
+        let mut template = set["spec"]["template"].clone();
+        template["spec"]["containers"][0]["image"] = json!(image);
+        self.edit(name, json!({ "template": template })).await
+    }
+
+    async fn all(&self, resource: &str) -> anyhow::Result<Vec<Value>> {
+        self.admin.items(&Self::path(resource, "")).await
+    }
+
+    /// Waits until all pods of the set are ready and have the present template.
+    async fn rolled_out(&self, name: &str) -> anyhow::Result<Value> {
+        eventually(&format!("{name} to be rolled out"), TIME_LIMIT, async || {
+            let set = self.admin.get(&Self::path("statefulsets", name)).await?;
+            let (status, wanted) = (&set["status"], &set["spec"]["replicas"]);
+            let is_done = ["replicas", "readyReplicas", "updatedReplicas", "availableReplicas"]
+                .iter()
+                .all(|it| status[*it].as_i64().unwrap_or_default() == wanted.as_i64().unwrap_or_default());
+            anyhow::ensure!(
+                is_done
+                    && status["currentRevision"] == status["updateRevision"]
+                    && status["observedGeneration"] == set["metadata"]["generation"],
+                "{status}"
+            );
+            Ok(Some(set.clone()))
+        })
+        .await
+    }
+
+    /// The uids of the pods by name.
+    async fn uids(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        Ok(self
+            .all("pods")
+            .await?
+            .iter()
+            .map(|it| (text(&it["metadata"]["name"]), text(&it["metadata"]["uid"])))
+            .collect())
+    }
+
+    /// As upstream's PVC protection controller, which does not run here: deleted claims that no pod uses go.
+    async fn release_claims(&self) -> anyhow::Result<()> {
+        let pods = self.names("pods").await?;
+        for claim in self.all("persistentvolumeclaims").await? {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            let is_used = pods.iter().any(|it| name.strip_prefix("data-") == Some(it));
+            if claim["metadata"]["deletionTimestamp"].is_string() && !is_used {
+                let path = Self::path("persistentvolumeclaims", name);
+                self.admin.merge(&path, &json!({ "metadata": { "finalizers": null } })).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn names(&self, resource: &str) -> anyhow::Result<Vec<String>> {
+        let all = self.all(resource).await?;
+        let mut names: Vec<String> =
+            all.iter().map(|it| it["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role.
+fn launch(site: &Site, flavour: Flavour, controllers: &str) -> anyhow::Result<Launch> {
+    Ok(Launch::new(site, flavour)?
+        .kubeconfig(&site.kubeconfig(Identity::ControllerManager)?)
+        .flag("use-service-account-credentials", "true")
+        .flag("controllers", controllers)
+        .flag("leader-elect-resource-name", "sets")
+        .flag("kube-api-qps", "200")
+        .flag("kube-api-burst", "400")
+        .lease(4_000, 3_000, 500))
+}
+
+/// The same rules in both managers: the gate is off in 1.36 and on in 1.37.
+fn launch_alike(site: &Site, flavour: Flavour) -> anyhow::Result<Launch> {
+    Ok(launch(site, flavour, "statefulset-controller")?.flag("feature-gates", "MaxUnavailableStatefulSet=false"))
+}
+
+fn claim_templates() -> Value {
+    json!([{ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": "1Gi" } } } }])
+}
+
+async fn acceptance_sts_001_028_030_pods_with_claims_are_created_updated_and_reverted_in_order(on: On) {
+    let name = "StatefulSets are rolled out in order";
+    let Some(server) = on.server(name, Options::default()).await.unwrap() else { return };
+    let nodes = Nodes::start(&server).await.unwrap();
+    let _manager = launch(&server, Flavour::Ours, "statefulset-controller").unwrap().started().await.unwrap();
+    nodes.create("web", json!({ "volumeClaimTemplates": claim_templates() })).await.unwrap();
+    nodes.rolled_out("web").await.unwrap();
+    let pods = nodes.all("pods").await.unwrap();
+    let created = |ordinal: usize| {
+        let pod = pods.iter().find(|it| it["metadata"]["name"] == format!("web-{ordinal}")).unwrap();
+        let ready = pod["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Ready").unwrap();
+        let text = |it: &Value| it.as_str().unwrap().to_owned();
+        (text(&pod["metadata"]["creationTimestamp"]), text(&ready["lastTransitionTime"]))
+    };
+    for ordinal in 1..3 {
+        assert!(created(ordinal).0 >= created(ordinal - 1).1, "web-{ordinal} is created after the one before is ready");
+    }
+    assert_eq!(nodes.names("persistentvolumeclaims").await.unwrap(), ["data-web-0", "data-web-1", "data-web-2"]);
+
+    let before = nodes.uids().await.unwrap();
+    nodes.set_image("web", "example.com/main:2").await.unwrap();
+    let set = nodes.rolled_out("web").await.unwrap();
+    let after = nodes.uids().await.unwrap();
+    assert!(before.iter().all(|(name, uid)| after[name] != *uid), "{before:?} {after:?}");
+    assert_eq!(nodes.all("controllerrevisions").await.unwrap().len(), 2);
+
+    nodes.set_image("web", "example.com/main:1").await.unwrap();
+    let reverted = nodes.rolled_out("web").await.unwrap();
+    assert_ne!(set["status"]["currentRevision"], reverted["status"]["currentRevision"]);
+    let revisions = nodes.all("controllerrevisions").await.unwrap();
+    let current = revisions.iter().find(|it| it["metadata"]["name"] == reverted["status"]["currentRevision"]).unwrap();
+    assert_eq!((revisions.len(), &current["revision"]), (2, &json!(3)));
+}
+
+async fn acceptance_sts_060_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it(on: On) {
+    let name = "claims follow their retention policy";
+    let Some(server) = on.server(name, Options::default()).await.unwrap() else { return };
+    let nodes = Nodes::start(&server).await.unwrap();
+    let both = "statefulset-controller,garbage-collector-controller";
+    let _manager = launch(&server, Flavour::Ours, both).unwrap().started().await.unwrap();
+    let policy = json!({ "whenDeleted": "Delete", "whenScaled": "Delete" });
+    let spec = json!({ "volumeClaimTemplates": claim_templates(), "persistentVolumeClaimRetentionPolicy": policy,
+        "podManagementPolicy": "Parallel" });
+    nodes.create("web", spec).await.unwrap();
+    nodes.rolled_out("web").await.unwrap();
+    nodes.edit("web", json!({ "replicas": 1 })).await.unwrap();
+    nodes.rolled_out("web").await.unwrap();
+    wait_for_names(&nodes, "persistentvolumeclaims", &["data-web-0"]).await;
+    nodes.edit("web", json!({ "replicas": 2 })).await.unwrap();
+    nodes.rolled_out("web").await.unwrap();
+    wait_for_names(&nodes, "persistentvolumeclaims", &["data-web-0", "data-web-1"]).await;
+    nodes.admin.delete(&Nodes::path("statefulsets", "web")).await.unwrap();
+    for resource in ["pods", "persistentvolumeclaims", "controllerrevisions"] {
+        wait_for_names(&nodes, resource, &[]).await;
+    }
+}
+
+async fn wait_for_names(nodes: &Nodes, resource: &str, wanted: &[&str]) {
+    eventually(&format!("{wanted:?} of {resource}"), TIME_LIMIT, async || {
+        nodes.release_claims().await?;
+        let names = nodes.names(resource).await?;
+        anyhow::ensure!(names == wanted, "{names:?}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+}
+
+/// What must be equal, whichever manager created it.
+fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink"] {
+        metadata.remove(field);
+    }
+    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+        owner["uid"] = json!("uid");
+    }
+    object.as_object_mut().unwrap().remove("status");
+    object["spec"].as_object_mut().into_iter().for_each(|it| drop(it.remove("nodeName")));
+    // Upstream iterates a map.
+    if let Some(volumes) = object["spec"]["volumes"].as_array_mut() {
+        volumes.sort_by_key(|it| it["name"].as_str().unwrap_or_default().to_owned());
+    }
+    object
+}
+
+/// The manifests that both managers run.
+fn manifests() -> Vec<(&'static str, Value)> {
+    let retention = |deleted: &str, scaled: &str| json!({ "whenDeleted": deleted, "whenScaled": scaled });
+    let two = json!([
+        { "metadata": { "name": "data", "labels": { "app": "mine", "x": "y" }, "annotations": { "a": "b" } },
+          "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } },
+        { "metadata": { "name": "log" },
+          "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1024Mi" } } } },
+    ]);
+    vec![
+        ("plain", json!({})),
+        ("parallel", json!({ "podManagementPolicy": "Parallel", "replicas": 2 })),
+        ("start", json!({ "ordinals": { "start": 5 }, "replicas": 2 })),
+        ("none", json!({ "replicas": 0 })),
+        ("claims", json!({ "replicas": 2, "volumeClaimTemplates": two })),
+        (
+            "kept",
+            json!({ "replicas": 1, "volumeClaimTemplates": claim_templates(),
+            "persistentVolumeClaimRetentionPolicy": retention("Retain", "Delete") }),
+        ),
+        (
+            "owned",
+            json!({ "replicas": 1, "volumeClaimTemplates": claim_templates(),
+            "persistentVolumeClaimRetentionPolicy": retention("Delete", "Delete") }),
+        ),
+        ("on-delete", json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })),
+        (
+            "partition",
+            json!({ "replicas": 2,
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } } }),
+        ),
+        ("ready", json!({ "replicas": 1, "minReadySeconds": 1 })),
+    ]
+}
+
+/// Each manifest runs under both managers. Pods, claims and revisions must be equal, with names, data and hashes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_those_of_the_upstream_manager() {
+    let name = "StatefulSets: objects are those of the upstream manager";
+    let Some(assets) = assets_or_skip(name) else { return };
+    if assets.binary("kube-controller-manager").is_none() {
+        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
+    }
+    let mut results = Vec::new();
+    for flavour in [Flavour::Go, Flavour::Ours] {
+        let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+        let nodes = Nodes::start(&plane).await.unwrap();
+        let _manager = launch_alike(&plane, flavour).unwrap().started().await.unwrap();
+        let mut result = BTreeMap::new();
+        for (name, spec) in manifests() {
+            nodes.create(name, spec).await.unwrap();
+        }
+        for (name, _) in manifests() {
+            nodes.rolled_out(name).await.unwrap();
+        }
+        for resource in ["pods", "persistentvolumeclaims", "controllerrevisions"] {
+            for object in nodes.all(resource).await.unwrap() {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                result.insert(format!("{resource} {name}"), comparable(&object));
+            }
+        }
+        for set in nodes.all("statefulsets").await.unwrap() {
+            let name = set["metadata"]["name"].as_str().unwrap_or_default();
+            result.insert(format!("status {name}"), set["status"].clone());
+        }
+        results.push(result);
+    }
+    let ours = results.pop().unwrap();
+    let theirs = results.pop().unwrap();
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    for (name, object) in &theirs {
+        assert_eq!(ours[name], *object, "{name}");
+    }
+}
+
+async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
+    let successor = launch_alike(plane, flavour)?.started().await?;
+    leader.signal(Signal::TERM)?;
+    leader.exit(TIME_LIMIT).await?;
+    Ok(successor)
+}
+
+/// A rollout is handed from the upstream manager to ours and back in the middle: each pod is replaced once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice() {
+    let name = "StatefulSets: a rollout is handed over";
+    let Some(assets) = assets_or_skip(name) else { return };
+    if assets.binary("kube-controller-manager").is_none() {
+        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
+    }
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let nodes = Nodes::start(&plane).await.unwrap();
+    let mut leader = launch_alike(&plane, Flavour::Go).unwrap().started().await.unwrap();
+    let observed = ObservedObjects::start(&nodes.admin, &nodes.scope.spawner()).in_namespace(NAMESPACE);
+    nodes.create("web", json!({ "replicas": 6, "podManagementPolicy": "Parallel" })).await.unwrap();
+    nodes.rolled_out("web").await.unwrap();
+    for (round, flavour) in [Flavour::Ours, Flavour::Go, Flavour::Ours].into_iter().enumerate() {
+        let before = nodes.uids().await.unwrap();
+        let image = format!("example.com/main:{}", round + 2);
+        nodes.set_image("web", &image).await.unwrap();
+        eventually("the first pod to be replaced", TIME_LIMIT, async || {
+            let now = nodes.uids().await?;
+            Ok(now.iter().any(|(name, uid)| before.get(name) != Some(uid)).then_some(()))
+        })
+        .await
+        .unwrap();
+        leader = hand_over(&plane, &mut leader, flavour).await.unwrap();
+        nodes.rolled_out("web").await.unwrap();
+        let uids = nodes.uids().await.unwrap();
+        eventually("the watch to show the last pods", TIME_LIMIT, async || {
+            let existing = observed.existing(Kind::Pod);
+            let is_observed = |uid: &String| existing.iter().any(|it| it["metadata"]["uid"] == *uid);
+            Ok(uids.values().all(is_observed).then_some(()))
+        })
+        .await
+        .unwrap();
+        let wanted = 6 * (round + 2);
+        assert_eq!(observed.observed_count(Kind::Pod), wanted, "round {round}: each pod is replaced once");
+        assert_eq!(nodes.all("controllerrevisions").await.unwrap().len(), round + 2);
+    }
+}
