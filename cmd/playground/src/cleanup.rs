@@ -49,25 +49,40 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
     let mut left = Vec::new();
     let names = [&user.context.deleted_namespace, &user.context.home];
     for name in names {
-        // Remove the finalizers of our samples.
-        let objects = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
-        for it in objects.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
-            let patch = Operation::Merge(json!({ "metadata": { "finalizers": null } }));
-            let removed =
-                user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), patch)).await;
-            left.extend(removed.err().map(|err| format!("{err:#}")));
-        }
         left.extend(delete(user, name).await.err().map(|err| format!("{err:#}")));
     }
+    let mut errors = Vec::new();
     let gone = async {
-        while !(is_gone(user, names[0]).await && is_gone(user, names[1]).await) {
+        loop {
+            errors.clear();
+            for name in names {
+                errors.extend(remove_finalizers(user, name).await);
+            }
+            if is_gone(user, names[0]).await && is_gone(user, names[1]).await {
+                return;
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     if tokio::time::timeout(TIME_LIMIT, gone).await.is_err() {
         left.push(format!("namespaces {} and {} are not deleted yet", names[0], names[1]));
+        left.extend(errors);
     }
     left
+}
+
+/// Removes the finalizers of our samples' ConfigMaps, and `pvc-protection` of their claims: its controller may not run.
+async fn remove_finalizers(user: &User, namespace: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    for kind in ["ConfigMap", "PersistentVolumeClaim"] {
+        let objects = user.api("v1", kind, namespace).list(&ListParams::default()).await;
+        for it in objects.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
+            let patch = Operation::Merge(json!({ "metadata": { "finalizers": null } }));
+            let removed = user.act(&act(kind, namespace, it.metadata.name.as_deref().unwrap_or_default(), patch)).await;
+            errors.extend(removed.err().map(|err| format!("{err:#}")));
+        }
+    }
+    errors
 }
 
 /// True when the namespace does not exist. If a late request has created it again, it is deleted again.
