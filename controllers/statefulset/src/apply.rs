@@ -209,6 +209,10 @@ impl Calls<'_> {
     /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted only
     /// as it was seen, because a cache that is late may show all ready pods as broken.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
+        // Its pods may be orphans now (`--cascade=orphan`).
+        if !self.ctx.is_alive(self.set) {
+            return Ok(false);
+        }
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let version = (cause == DeleteCause::Broken).then(|| pod.meta.version.clone());
         let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), version, ..DeleteOptions::default() };

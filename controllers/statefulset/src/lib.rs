@@ -226,6 +226,12 @@ impl Ctx {
         }
     }
 
+    /// False if the set is gone or being deleted, or if another one has its name.
+    fn is_alive(&self, set: &StatefulSet) -> bool {
+        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name);
+        now.is_ok_and(|it| it.is_some_and(|it| it.meta.uid == set.meta.uid && it.meta.deletion.is_none()))
+    }
+
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }

@@ -2,6 +2,7 @@
 
 use harness::{NAMESPACE, pass};
 use serde_json::{Value, json};
+use test_cluster::Interception;
 
 use crate::world::{SEC, World};
 
@@ -74,4 +75,22 @@ async fn acceptance_sts_015_a_set_that_is_deleted_only_gets_its_status() {
     assert_eq!(owner(&world.pod("web-7")), None);
     assert_eq!(world.call_count("create pods") + world.call_count("delete pods") + world.call_count("patch pods"), 0);
     assert_eq!(world.count("replicas"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_deletes_no_more_pods_when_the_set_was_deleted_meanwhile() {
+    let (world, _manager) = World::running(json!({ "podManagementPolicy": "Parallel" })).await;
+    world.cluster.intercept(|call| match (call.verb, &*call.name) {
+        ("delete", "web-2") => Interception::Delay(10 * SEC),
+        _ => Interception::Pass,
+    });
+    world.scale(0);
+    pass(SEC).await;
+    world.cluster.remove("statefulsets.apps", NAMESPACE, "web");
+    for pod in ["web-0", "web-1"] {
+        world.cluster.update("pods", NAMESPACE, pod, |it| it["metadata"]["ownerReferences"] = json!([]));
+    }
+    pass(20 * SEC).await;
+    assert_eq!(world.call_count("delete pods web-2"), 1);
+    assert_eq!(world.active_pods(), ["web-0", "web-1"], "the orphans stay");
 }
