@@ -22,7 +22,7 @@ const NAMESPACE: &str = "sets";
 
 on_both_servers! {
     acceptance_sts_001_028_030_pods_with_claims_are_created_updated_and_reverted_in_order
-    acceptance_sts_060_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it
+    acceptance_sts_060_069_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it
 }
 
 /// Nodes that run every pod.
@@ -190,7 +190,7 @@ async fn acceptance_sts_001_028_030_pods_with_claims_are_created_updated_and_rev
     assert_eq!((revisions.len(), &current["revision"]), (2, &json!(3)));
 }
 
-async fn acceptance_sts_060_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it(on: On) {
+async fn acceptance_sts_060_069_claims_of_scaled_pods_are_deleted_and_those_of_the_set_with_it(on: On) {
     let name = "claims follow their retention policy";
     let Some(server) = on.server(name, Options::default()).await.unwrap() else { return };
     let nodes = Nodes::start(&server).await.unwrap();
@@ -201,7 +201,8 @@ async fn acceptance_sts_060_claims_of_scaled_pods_are_deleted_and_those_of_the_s
         "podManagementPolicy": "Parallel" });
     nodes.create("web", spec).await.unwrap();
     nodes.rolled_out("web").await.unwrap();
-    nodes.edit("web", json!({ "replicas": 1 })).await.unwrap();
+    let scale = format!("{}/scale", Nodes::path("statefulsets", "web"));
+    nodes.admin.merge(&scale, &json!({ "spec": { "replicas": 1 } })).await.unwrap();
     nodes.rolled_out("web").await.unwrap();
     wait_for_names(&nodes, "persistentvolumeclaims", &["data-web-0"]).await;
     nodes.edit("web", json!({ "replicas": 2 })).await.unwrap();

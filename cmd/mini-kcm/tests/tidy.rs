@@ -52,6 +52,7 @@ const VALUES: &[&str] = &[
     "workload::has_finalizer",
     "workload::is_available",
     "workload::is_ready",
+    "workload::is_terminal",
 ];
 
 /// What machines may import in addition.

@@ -4,7 +4,7 @@ use api::{Pod, StatefulSet, Typed};
 use client::{ApiError, DeleteOptions, Patch, Written};
 use events::EventType;
 use serde_json::{Map, Value, json, value::RawValue};
-use workload::{Extra, Owner, PodTemplate, SlowStart, TemplateError, is_gone, server_message};
+use workload::{Extra, Owner, PodTemplate, SlowStart, is_gone, server_message};
 
 use crate::{
     Ctx,
@@ -78,12 +78,6 @@ pub(crate) enum ApplyError {
     /// Other data than a patch that replaces the template.
     #[error("the data of the revision {0} has no template")]
     Revision(Box<str>),
-    #[error("cannot use the template of the revision {revision}")]
-    Template {
-        revision: Box<str>,
-        #[source]
-        source: TemplateError,
-    },
     #[error("cannot encode a pod")]
     Encode(#[from] serde_json::Error),
 }
@@ -147,7 +141,7 @@ impl Calls<'_> {
             Action::CorrectClaims { pod, ordinal, is_condemned } => {
                 let owners = self.owners(&pod.meta.name, Some(pod), is_condemned);
                 let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
-                corrected.map_err(|source| ApplyError::Claims { pod: pod.meta.name.to_string(), source })
+                self.on_claims_changed(&pod.meta.name, corrected)
             }
         };
         done.map(|()| true)
@@ -193,7 +187,7 @@ impl Calls<'_> {
             // The cache lags, or the name is in use by a pod of another owner.
             Err(source @ ApiError::AlreadyExists(_)) => return Err(ApplyError::Create { pod: name, source }),
             Err(source) => {
-                if workload::is_from_server(&source) && !source.is_namespace_terminating() {
+                if workload::is_from_server(&source) {
                     self.send_pod_event("Create", &name, Some(server_message(&source)));
                 }
                 return Err(ApplyError::Create { pod: name, source });
@@ -324,8 +318,7 @@ impl Calls<'_> {
         };
         let fields: Map<String, Value> =
             history::template(data).ok_or_else(|| ApplyError::Revision(revision.clone()))?;
-        let mut template = PodTemplate::from_fields(fields)
-            .map_err(|source| ApplyError::Template { revision: revision.clone(), source })?;
+        let mut template = PodTemplate::from_fields(fields);
         template.put_volumes(self.volumes(ordinal));
         template.set_subdomain(&self.set.spec.service_name);
         let ordinal = ordinal.to_string();

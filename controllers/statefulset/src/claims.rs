@@ -7,7 +7,7 @@ use client::ApiError;
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Value, json};
-use workload::{Owner, is_from_server, server_message};
+use workload::{ClaimError, Owner, check_owner, is_from_server, server_message};
 
 use crate::{
     Ctx,
@@ -38,6 +38,17 @@ pub(crate) enum ClaimsError {
         #[source]
         source: ApiError,
     },
+    #[error("claim {0} has changed since it was cached")]
+    Changed(String),
+    /// The set must not get claims any more.
+    #[error(transparent)]
+    Set(#[from] ClaimError),
+    #[error("claim {name} does not decode")]
+    Claim {
+        name: String,
+        #[source]
+        source: serde_json::Error,
+    },
     #[error("the template of claim {name} does not decode")]
     Template {
         name: String,
@@ -59,16 +70,17 @@ impl ClaimsError {
         }
     }
 
-    /// False if a request was not sent, because the term is over or the manager stops.
+    /// False if no request failed on the server, so that no event is sent.
     pub(crate) fn is_from_server(&self) -> bool {
         match self {
             Self::Create { source, .. } | Self::Owners { source, .. } => is_from_server(source),
             Self::Many(all) => all.iter().all(Self::is_from_server),
-            Self::Cache(_) | Self::Terminating(_) | Self::Template { .. } => true,
+            Self::Changed(_) | Self::Set(_) => false,
+            Self::Cache(_) | Self::Terminating(_) | Self::Claim { .. } | Self::Template { .. } => true,
         }
     }
 
-    fn of(mut failures: Vec<Self>) -> Result<(), Self> {
+    fn into_result(mut failures: Vec<Self>) -> Result<(), Self> {
         match failures.len() {
             0 => Ok(()),
             1 => failures.pop().map_or(Ok(()), Err),
@@ -103,7 +115,7 @@ pub(crate) async fn create_missing(
             Some(_) => {}
         }
     }
-    ClaimsError::of(failures)
+    ClaimsError::into_result(failures)
 }
 
 async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, template: &str) -> Result<(), ClaimsError> {
@@ -114,7 +126,7 @@ async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, templ
     let pod = owners.pod_name;
     match created {
         Ok(written) => {
-            ctx.record_claim_write(&set.meta.uid, &written.version);
+            ctx.record_write(&set.meta.uid, &ctx.claims.watched(), &written.version);
             let message = format!("Create Claim {name} Pod {pod} in StatefulSet {} success", set.meta.name);
             ctx.send_event(owner, EventType::Normal, "SuccessfulCreate", message);
             Ok(())
@@ -125,8 +137,8 @@ async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, templ
                 set.meta.name,
                 server_message(&source)
             );
-            if !matches!(source, ApiError::AlreadyExists(_)) {
-                ctx.send_event_unless_unsent(owner, &source, "FailedCreate", message);
+            if is_from_server(&source) && !matches!(source, ApiError::AlreadyExists(_)) {
+                ctx.send_event(owner, EventType::Warning, "FailedCreate", message);
             }
             Err(ClaimsError::Create { name: name.to_owned(), source })
         }
@@ -163,9 +175,6 @@ pub(crate) async fn correct_owners(
         let name = claim_name(&template.name, &set.meta.name, ordinal);
         let Some(claim) = ctx.claims.store().get(&set.meta.namespace, &name)? else { continue };
         let has_conflict = owners.has_conflict(&claim.meta.owners);
-        if owners.check(&claim.meta.owners) == ClaimOwners::UpToDate {
-            continue;
-        }
         if has_conflict {
             // As in upstream, with its spelling.
             let message = format!(
@@ -174,9 +183,11 @@ pub(crate) async fn correct_owners(
             );
             ctx.send_event(owner, EventType::Warning, "ConflictingController", message);
         }
-        let version = replace_owners(ctx, owners, &claim, has_conflict).await;
-        let version = version.map_err(|source| ClaimsError::Owners { name, source })?;
-        ctx.record_claim_write(&set.meta.uid, &version);
+        if owners.check(&claim.meta.owners) == ClaimOwners::UpToDate {
+            continue;
+        }
+        let version = replace_owners(ctx, owner, owners, &claim, has_conflict).await?;
+        ctx.record_write(&set.meta.uid, &ctx.claims.watched(), &version);
     }
     Ok(())
 }
@@ -185,22 +196,30 @@ pub(crate) async fn correct_owners(
 /// read, and its resourceVersion is the precondition.
 async fn replace_owners(
     ctx: &Ctx,
+    owner: &Owner,
     owners: &Owners<'_>,
     claim: &Arc<PersistentVolumeClaim>,
     has_conflict: bool,
-) -> Result<Version, ApiError> {
+) -> Result<Version, ClaimsError> {
     let (resource, meta) = (PersistentVolumeClaim::resource(), &claim.meta);
-    let bytes = ctx.api().read(&resource.object(&meta.namespace, &meta.name), JSON).await?;
-    let undecodable = |err: serde_json::Error| ApiError::unknown(format!("{resource} {}: {err}", meta.name));
-    let mut live: Value = serde_json::from_slice(&bytes).map_err(undecodable)?;
+    let name = || meta.name.to_string();
+    let failed = |source| ClaimsError::Owners { name: name(), source };
+    let bytes = ctx.api().read(&resource.object(&meta.namespace, &meta.name), JSON).await.map_err(failed)?;
+    let mut live: Value =
+        serde_json::from_slice(&bytes).map_err(|source| ClaimsError::Claim { name: name(), source })?;
     let metadata = &mut live["metadata"];
     if metadata["uid"] != json!(meta.uid) || metadata["resourceVersion"] != json!(meta.version) {
-        return Err(ApiError::unknown(format!("{resource} {} has changed since it was cached", meta.name)));
+        return Err(ClaimsError::Changed(name()));
+    }
+    // A claim that is orphaned together with the set must not get an owner again: it would be deleted with that owner. The
+    // set is read after the claim, so that a later removal of the reference conflicts.
+    if !has_conflict && !owners.references().is_empty() {
+        check_owner(&ctx.writer, owner).await?;
     }
     let references = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
     metadata["ownerReferences"] = owners.corrected(&references, has_conflict).into();
     live["apiVersion"] = "v1".into();
     live["kind"] = "PersistentVolumeClaim".into();
-    let written = ctx.api().replace(&resource, &meta.namespace, &meta.name, &live).await?;
+    let written = ctx.api().replace(&resource, &meta.namespace, &meta.name, &live).await.map_err(failed)?;
     Ok(written.version)
 }

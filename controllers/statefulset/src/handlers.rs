@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use api::{Entry, MetaRef, ObjectKey, OwnerRef, PersistentVolumeClaim, Pod, StatefulSet, StatefulSetIndex};
+use api::{Entry, MetaRef, ObjectKey, OwnerRef, PersistentVolumeClaim, Pod, StatefulSet};
 use controller::Lane;
 use informer::{Cause, Change};
 use workload::is_ready;
 
 use crate::{
     Ctx,
-    rules::identity::{is_member_name, possible_sets, set_name},
+    rules::identity::{possible_sets, set_name},
 };
+
+/// How long a change of the owners of a claim may wait. Another client that removes our references again and again must
+/// not cause a sync each time.
+const OWNERS_DELAY: Duration = Duration::from_secs(5);
 
 /// A set was added, updated or deleted.
 pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, StatefulSet>, lane: Lane) {
@@ -88,7 +92,7 @@ fn check_when_available(ctx: &Ctx, set: &StatefulSet, old: Option<&Entry<Pod>>, 
     }
 }
 
-/// A pod without a controller: the sets that select it may adopt it.
+/// A pod without a controller: the set of its name may adopt it.
 fn on_orphan(ctx: &Ctx, old: Option<&Entry<Pod>>, new: &Entry<Pod>, lost_controller: bool, lane: Lane) {
     let Some(pod) = new.readable().filter(|it| it.meta.deletion.is_none()) else { return };
     let labels = |entry: &Entry<Pod>| entry.readable().map(|it| it.labels.clone());
@@ -96,12 +100,11 @@ fn on_orphan(ctx: &Ctx, old: Option<&Entry<Pod>>, new: &Entry<Pod>, lost_control
     if !is_changed {
         return;
     }
-    let sets = ctx.sets.store().by_index(&StatefulSetIndex::Namespace(pod.meta.namespace.clone()));
-    for set in sets.unwrap_or_default() {
-        let selects = set.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels));
-        if selects && is_member_name(&pod.meta.name, &set.meta.name) {
-            ctx.queue.add_to(set.meta.as_ref().key(), lane);
-        }
+    let set = set_name(&pod.meta.name).and_then(|it| ctx.sets.store().get(&pod.meta.namespace, it).ok().flatten());
+    let selects =
+        |set: &StatefulSet| set.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels));
+    if let Some(set) = set.filter(|it| selects(it)) {
+        ctx.queue.add_to(set.meta.as_ref().key(), lane);
     }
 }
 
@@ -112,18 +115,25 @@ pub(crate) fn on_claim(ctx: &Ctx, change: &Change<'_, PersistentVolumeClaim>, la
     }
     // Other changes, such as of the phase, do not concern a set.
     let relevant = |entry: &Entry<PersistentVolumeClaim>| {
-        let meta = entry.meta();
         let spec = entry.readable().map(|it| (it.storage.clone(), it.storage_class.clone()));
-        (meta.uid.clone(), meta.owners.clone(), meta.deletion.is_some(), spec)
+        (entry.meta().uid.clone(), entry.meta().deletion.is_some(), spec)
     };
-    if change.old.map(relevant) == change.new.map(relevant) {
+    let owners = |entry: &Entry<PersistentVolumeClaim>| entry.meta().owners.clone();
+    let is_other = change.old.map(relevant) != change.new.map(relevant);
+    if !is_other && change.old.map(owners) == change.new.map(owners) {
         return;
     }
     let Some(claim) = change.new.or(change.old).map(Entry::meta) else { return };
     for (name, template) in possible_sets(claim.name) {
         let set = ctx.sets.store().get(claim.namespace, name).ok().flatten();
-        if set.is_some_and(|it| it.spec.claim_templates.iter().any(|it| &*it.name == template)) {
-            ctx.queue.add_to(ObjectKey { namespace: claim.namespace.clone(), name: name.into() }, lane);
+        if !set.is_some_and(|it| it.spec.claim_templates.iter().any(|it| &*it.name == template)) {
+            continue;
+        }
+        let key = ObjectKey { namespace: claim.namespace.clone(), name: name.into() };
+        if is_other {
+            ctx.queue.add_to(key, lane);
+        } else {
+            ctx.queue.add_after(key, OWNERS_DELAY);
         }
     }
 }

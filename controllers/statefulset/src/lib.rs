@@ -1,8 +1,8 @@
 //! Runs pods with a stable identity and storage, in order.
 //!
 //! Guarantees: there are never two pods of one ordinal, because a pod is created only when the one before it is gone from
-//! the API. With the policy OrderedReady one pod changes at a time. An update deletes no pod below the partition. A claim
-//! is never deleted by this controller; the retention policy sets its owner references, and the garbage collector acts
+//! the API. With the policy OrderedReady pods are created and scaled down one at a time. An update deletes no pod below the
+//! partition. A claim is never deleted by this controller; the retention policy sets its owner references, and the garbage collector acts
 //! on them.
 //!
 //! Reading order: `sync` (one set, top to bottom), `handlers` (which events enqueue a set). Then `rules`, which decides
@@ -16,6 +16,7 @@ mod claims;
 
 mod memory;
 mod metrics;
+mod pod_index;
 
 mod rules;
 
@@ -25,17 +26,17 @@ mod testing;
 use std::sync::Arc;
 
 use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Uid, Version};
-use client::{Api, ApiError};
+use client::Api;
 use clock::Clock;
 use controller::{
     Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Mark, Profile, Proof, Queue,
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::Informer;
+use informer::{Index, Informer};
 use revisions::RevisionControl;
 use tokio_util::sync::CancellationToken;
-use workload::{CallLimit, ObjectWriter, Owner, is_from_server};
+use workload::{CallLimit, ObjectWriter, Owner};
 
 use crate::{memory::Memory, metrics::Meters, rules::snapshot::Gates};
 
@@ -159,6 +160,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         clock,
         stopping: builder.deps().stopping.clone(),
         sets: sets.clone(),
+        orphans: pods.store().declare_index(pod_index::set_of_orphan),
         pods: pods.clone(),
         claims: claims.clone(),
         revisions,
@@ -186,6 +188,7 @@ struct Ctx {
     recorder: Recorder,
     sets: Informer<StatefulSet>,
     pods: Informer<Pod>,
+    orphans: Index<Pod, ObjectKey>,
     claims: Informer<PersistentVolumeClaim>,
     revisions: Informer<ControllerRevision>,
     queue: Queue<ObjectKey>,
@@ -212,21 +215,15 @@ impl Ctx {
         self.consistency.park_if_stale(&set.meta.uid, move || queue.add(key))
     }
 
-    /// Records a stored claim. The next sync waits until the cache shows it.
-    fn record_claim_write(&self, set: &Uid, version: &Version) {
+    /// Records what was stored for a set. The next sync waits until this cache shows it.
+    fn record_write(&self, set: &Uid, cache: &Arc<dyn informer::Watched>, version: &Version) {
         if self.read_own_writes {
-            self.consistency.record_write(set, &self.claims.watched(), version);
+            self.consistency.record_write(set, cache, version);
         }
     }
 
-    /// Records a stored status. The next sync waits until the cache shows it.
-    fn record_set_write(&self, set: &Uid, version: &Version) {
-        if self.read_own_writes {
-            self.consistency.record_write(set, &self.sets.watched(), version);
-        }
-    }
-
-    /// False if the set is gone or being deleted, or if another one has its name.
+    /// False if the set is gone or being deleted, or if another one has its name. The next sync reports an error of the
+    /// cache.
     fn is_alive(&self, set: &StatefulSet) -> bool {
         let now = self.sets.store().get(&set.meta.namespace, &set.meta.name);
         now.is_ok_and(|it| it.is_some_and(|it| it.meta.uid == set.meta.uid && it.meta.deletion.is_none()))
@@ -234,13 +231,6 @@ impl Ctx {
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
-    }
-
-    /// Sends a warning about a failed request, unless the request was not sent or the namespace is terminating.
-    fn send_event_unless_unsent(&self, owner: &Owner, err: &ApiError, reason: &str, message: String) {
-        if is_from_server(err) && !err.is_namespace_terminating() {
-            self.send_event(owner, EventType::Warning, reason, message);
-        }
     }
 
     /// Removes what is kept about a deleted set.

@@ -19,7 +19,7 @@ use crate::{
     rules::{
         history::{UpdateRevision, update_revision},
         identity::{is_member_name, revision},
-        notices::{Notice, differing_claims},
+        notices::{Due, Notice, differing_claims},
         plan::{Plan, plan},
         rollout::max_unavailable,
         snapshot::{self, Snapshot, gather},
@@ -96,7 +96,7 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let snapshot = gather(set, &pods, cached_claim, names, now, ctx.gates)?;
     let plan = plan(&snapshot);
     let Applied { deleted_for_update, quota, failure } = apply(ctx, set, &owner, &revisions, &plan).await;
-    let until_blocked = report(ctx, &owner, &snapshot, &plan, quota);
+    let until_check = report(ctx, &owner, &snapshot, &plan, quota);
 
     // The status is written even after a failure, which has precedence over an error of the status.
     let status = next_status(&snapshot, collision_count, deleted_for_update);
@@ -110,7 +110,7 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     written?;
     truncated?;
     let until_available = availability_check(ctx, set, &pods, &status, now);
-    let next = [until_blocked, until_available].into_iter().flatten().min();
+    let next = [until_check, until_available].into_iter().flatten().min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
 
@@ -141,8 +141,7 @@ async fn claim_pods(
     let store = ctx.pods.store();
     let mut candidates = store.by_index(&PodIndex::Owner(owner.uid.clone()))?;
     let is_member = |pod: &Pod| is_member_name(&pod.meta.name, &set.meta.name);
-    let orphans = store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
-    candidates.extend(orphans.into_iter().filter(|it| is_member(it)));
+    candidates.extend(ctx.orphans.get(&set.meta.as_ref().key())?);
     let claimed = claim(&ctx.writer, owner, candidates, |pod| selector.matches(&pod.labels) && is_member(pod)).await;
     Ok(claimed.map_err(SyncError::Pods)?.objects)
 }
@@ -156,6 +155,13 @@ async fn find_revisions(
     history: &[Arc<ControllerRevision>],
 ) -> Result<(SetRevisions, i32), SyncError> {
     let collision_count = set.status.collision_count.unwrap_or_default();
+    // The garbage collector deletes or orphans its revisions. An orphaned one is not in the history, and would be created
+    // again.
+    if owner.deleting {
+        let of_status = |name: &str| Revision { name: name.into(), data: Box::default() };
+        let current = of_status(&set.status.current_revision);
+        return Ok((SetRevisions { current, update: of_status(&set.status.update_revision) }, collision_count));
+    }
     let as_is = |it: &ControllerRevision| Revision { name: it.meta.name.clone(), data: it.data.clone() };
     let newest = history.last();
     let is_known = newest.is_some_and(|it| ctx.memory.is_newest(&set.meta.uid, set.generation, &it.meta.version));
@@ -194,7 +200,7 @@ async fn find_revisions(
     Ok((SetRevisions { current, update }, collision_count))
 }
 
-/// Sends events about what users must know, and sets the metrics. Returns the time until the set counts as blocked.
+/// Sends events about what users must know, and sets the metrics. Returns the time until the set must be checked again.
 fn report(
     ctx: &Ctx,
     owner: &Owner,
@@ -205,11 +211,11 @@ fn report(
     let set = snapshot.set;
     let mut notices: BTreeSet<Notice> = plan.notices.iter().cloned().chain(quota).collect();
     notices.extend(differing_claims(snapshot));
-    let mut until_blocked = seconds(plan.check_after);
-    match plan.waiting.map(|it| it.notice(snapshot.now.as_second())) {
-        Some(Ok(blocked)) => drop(notices.insert(blocked)),
-        Some(Err(left)) => until_blocked = until_blocked.or(seconds(left)),
-        None => {}
+    let mut next_check = seconds(plan.check_after);
+    match plan.waiting.map_or(Due::Never, |it| it.notice(snapshot.now.as_second())) {
+        Due::Now(blocked) => drop(notices.insert(blocked)),
+        Due::After(left) => next_check = next_check.or(seconds(Some(left))),
+        Due::Never => {}
     }
     ctx.meters.set_blocked(set, notices.iter());
     for notice in ctx.memory.set_notices(&set.meta.uid, notices) {
@@ -221,7 +227,7 @@ fn report(
             ctx.meters.set_unavailable(set, unavailable);
         }
     }
-    until_blocked
+    next_check
 }
 
 /// Logs an error of a sync that fails for another reason.
@@ -243,7 +249,7 @@ async fn write_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) 
 async fn put_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) -> Result<(), SyncError> {
     match ctx.api().put_status(set, None, status).await {
         Ok(written) => {
-            ctx.record_set_write(&set.meta.uid, &written.version);
+            ctx.record_write(&set.meta.uid, &ctx.sets.watched(), &written.version);
             Ok(())
         }
         Err(err) if workload::is_gone(&err, &set.meta.name) => Ok(()),
@@ -259,6 +265,9 @@ async fn truncate(
     pods: &[Arc<Pod>],
     revisions: Option<&SetRevisions>,
 ) -> Result<(), SyncError> {
+    if set.meta.deletion.is_some() {
+        return Ok(());
+    }
     // If the new status was not stored, the next sync begins from the old one.
     let of_status = [&set.status.current_revision, &set.status.update_revision];
     let found = revisions.into_iter().flat_map(|it| [&it.current.name, &it.update.name]);

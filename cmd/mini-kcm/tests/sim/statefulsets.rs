@@ -196,6 +196,14 @@ fn first_unfinished(world: &World) -> Option<String> {
         if let Some(claim) = retained.filter(|_| deletes) {
             return Some(format!("{} still belongs to an earlier pod", claim["metadata"]["name"]));
         }
+        let owns_claims = spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete";
+        for claim in wanted.iter().filter_map(|it| cluster.get(CLAIMS, HOME, &format!("data-{it}"))) {
+            let owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            let is_owned = owners.iter().any(|it| it["uid"] == set["metadata"]["uid"]);
+            if is_owned != owns_claims && claim["metadata"]["deletionTimestamp"].is_null() {
+                return Some(format!("the owners of {} are {owners:?}", claim["metadata"]["name"]));
+            }
+        }
     }
     None
 }

@@ -56,6 +56,17 @@ pub(crate) struct Waiting<'a> {
     pub(crate) cause: WaitCause,
 }
 
+/// When something is to be done.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Due<T> {
+    /// Now.
+    Now(T),
+    /// After so many seconds.
+    After(i64),
+    /// Not without a change.
+    Never,
+}
+
 /// Why a set waits for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WaitCause {
@@ -115,19 +126,15 @@ impl Waiting<'_> {
         }
     }
 
-    /// The notice, if the set has waited for long; otherwise the seconds until then. A pod that is ready becomes
-    /// available in time, so it blocks nothing.
-    pub(crate) fn notice(self, now: i64) -> Result<Notice, Option<i64>> {
-        if self.cause == WaitCause::NotAvailable {
-            return Err(None);
-        }
-        let since = self.since().ok_or(None)?;
+    /// The notice, once the set has waited for long. A pod that is ready becomes available in time, so it blocks nothing.
+    pub(crate) fn notice(self, now: i64) -> Due<Notice> {
+        let Some(since) = self.since().filter(|_| self.cause != WaitCause::NotAvailable) else { return Due::Never };
         let left = since.saturating_add(BLOCKED_AFTER).saturating_sub(now);
         if left > 0 {
-            return Err(Some(left));
+            return Due::After(left);
         }
         let Pod { meta, node, .. } = self.pod;
-        Ok(Notice::Blocked { pod: meta.name.clone(), node: (**node).into(), cause: self.cause, since })
+        Due::Now(Notice::Blocked { pod: meta.name.clone(), node: (**node).into(), cause: self.cause, since })
     }
 }
 
@@ -179,14 +186,14 @@ mod tests {
         let pod = pod("1 new running");
         let waiting = Waiting { pod: &pod, cause: WaitCause::NotReady };
         // The pod is not ready since 1,000 s before NOW.
-        assert_eq!(waiting.notice(NOW - 1_000 + 599), Err(Some(1)));
-        let blocked = waiting.notice(NOW - 1_000 + 600).unwrap();
+        assert_eq!(waiting.notice(NOW - 1_000 + 599), Due::After(1));
+        let Due::Now(blocked) = waiting.notice(NOW - 1_000 + 600) else { panic!("not blocked") };
         assert_eq!(blocked.reason(), "Blocked");
         let message = blocked.message();
         assert!(message.starts_with("waiting for Pod web-1 (node node-1), not ready since 2026-"), "{message}");
-        assert_eq!(waiting.notice(NOW), Ok(blocked), "it does not change with time");
+        assert_eq!(waiting.notice(NOW), Due::Now(blocked), "it does not change with time");
         let available = Waiting { pod: &pod, cause: WaitCause::NotAvailable };
-        assert_eq!(available.notice(NOW), Err(None));
+        assert_eq!(available.notice(NOW), Due::Never);
     }
 
     #[test]

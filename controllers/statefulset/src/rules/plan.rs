@@ -6,14 +6,14 @@
 use std::{collections::HashSet, sync::Arc};
 
 use api::{PersistentVolumeClaim, Pod, PodPhase, Uid, UpdateStrategyType};
-use workload::is_available;
+use workload::{is_available, is_terminal};
 
 use crate::rules::{
     identity::{self, has_identity, pod_name},
-    notices::{Notice, WaitCause, Waiting},
+    notices::{Due, Notice, WaitCause, Waiting},
     retention::ClaimOwners,
     rollout::{DeleteCause, Rollout, gets_update_revision, rollout},
-    snapshot::{SetPod, Slot, Snapshot, has_ended, is_running_and_ready},
+    snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
 };
 
 /// With [`REPLACE_BLOCKED`], a pod that has not been ready for this long is broken, in seconds.
@@ -111,51 +111,67 @@ impl<'a> Step<'a> {
 /// Decides what to do. Pure.
 pub(crate) fn plan<'a>(snapshot: &Snapshot<'a>) -> Plan<'a> {
     let mut plan = Plan::default();
-    if snapshot.is_deleting() || (snapshot.uses_recreate() && plan.recreate(snapshot)) {
+    if snapshot.is_deleting() || (snapshot.uses_recreate() && plan.add_recreate_stages(snapshot)) {
         return plan;
     }
     if snapshot.is_ordered() {
-        plan.ordered(snapshot);
+        plan.add_ordered_stages(snapshot);
     } else {
-        plan.parallel(snapshot);
+        plan.add_parallel_stages(snapshot);
     }
+    // A pod that is not ready blocks nothing if all others are as they must be.
+    plan.waiting = plan.waiting.filter(|it| it.cause == WaitCause::Terminating || is_incomplete(snapshot));
     plan
+}
+
+/// Whether pods must still be created, deleted or replaced.
+fn is_incomplete(snapshot: &Snapshot<'_>) -> bool {
+    let is_updating = snapshot.set.spec.update_strategy != UpdateStrategyType::OnDelete;
+    let to_update = if is_updating { snapshot.slots.get(snapshot.partition()..) } else { None };
+    !snapshot.condemned.is_empty()
+        || snapshot.slots.iter().any(|it| it.pod.is_none())
+        || to_update.into_iter().flatten().filter_map(|it| it.pod).any(|it| snapshot.is_outdated(it))
 }
 
 impl<'a> Plan<'a> {
     /// Deletes all outdated pods. Returns true while any of them exists.
-    fn recreate(&mut self, snapshot: &Snapshot<'a>) -> bool {
+    fn add_recreate_stages(&mut self, snapshot: &Snapshot<'a>) -> bool {
         let slots = snapshot.slots.iter().filter_map(|it| it.pod);
         let all = slots.chain(snapshot.condemned.iter().map(|it| it.pod));
         let outdated: Vec<&Pod> = all.filter(|it| snapshot.is_outdated(it)).collect();
         let to_delete = outdated.iter().filter(|it| it.meta.deletion.is_none());
         let to_delete: Vec<_> = to_delete.map(|pod| Action::Delete { pod, cause: DeleteCause::Update }).collect();
+        let terminating = outdated.iter().find(|it| it.meta.deletion.is_some());
+        self.waiting = terminating.map(|pod| Waiting { pod, cause: WaitCause::Terminating });
+        if self.has_name_fault(snapshot, &to_delete) {
+            return true;
+        }
         if !outdated.is_empty() {
-            self.correct_condemned_claims(snapshot);
-            let slots = snapshot.slots.iter().filter_map(|slot| claims_to_correct(snapshot, slot));
-            self.stages.push(slots.collect());
+            self.add_claim_corrections(snapshot);
+            self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
         }
         self.stages.push(to_delete);
         !outdated.is_empty()
     }
 
-    fn ordered(&mut self, snapshot: &Snapshot<'a>) {
+    fn add_ordered_stages(&mut self, snapshot: &Snapshot<'a>) {
         for slot in &snapshot.slots {
-            let Step { action, stops, waits_for } = self.step(snapshot, slot);
+            let Step { action, stops, waits_for } = self.decide_slot(snapshot, slot);
             self.stages.push(action.into_iter().collect());
             if !stops {
                 continue;
             }
             self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| Waiting { pod, cause });
             if self.waiting.as_ref().is_some_and(|it| it.cause == WaitCause::NotReady) {
-                match blocked_pod(snapshot) {
-                    Ok(action) => self.stages.push(vec![action]),
-                    Err(left) => self.check_after = left,
+                match replacement_of_blocked_pod(snapshot) {
+                    Due::Now(action) => self.stages.push(vec![action]),
+                    Due::After(left) => self.check_after = Some(left),
+                    Due::Never => {}
                 }
             }
             return;
         }
-        self.correct_condemned_claims(snapshot);
+        self.add_claim_corrections(snapshot);
         if let Some(highest) = snapshot.condemned.first() {
             let first_unavailable = snapshot.first_unavailable();
             let is_first = first_unavailable.is_some_and(|it| it.meta.uid == highest.pod.meta.uid);
@@ -170,32 +186,31 @@ impl<'a> Plan<'a> {
             }
             return;
         }
-        self.roll_out(snapshot);
+        self.add_rollout_stage(snapshot);
     }
 
     /// Surplus pods go first, because the quota may not allow a missing pod before (k/k#140858).
-    fn parallel(&mut self, snapshot: &Snapshot<'a>) {
-        self.correct_condemned_claims(snapshot);
+    fn add_parallel_stages(&mut self, snapshot: &Snapshot<'a>) {
+        self.add_claim_corrections(snapshot);
         let surplus = snapshot.condemned.iter().filter(|it| it.pod.meta.deletion.is_none());
         let delete = |it: &SetPod<'a>| Action::Delete { pod: it.pod, cause: DeleteCause::Condemned };
         self.stages.push(surplus.map(delete).collect());
-        let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.step(snapshot, it).action).collect();
+        let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
         self.stages.push(steps);
-        self.roll_out(snapshot);
+        self.add_rollout_stage(snapshot);
     }
 
     /// Decides for one slot (`processReplica`).
-    fn step(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
-        let Some(pod) = slot.pod else { return self.create(snapshot, slot) };
+    fn decide_slot(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
+        let Some(pod) = slot.pod else { return self.decide_creation(snapshot, slot) };
         let (ordinal, is_terminating) = (slot.ordinal, pod.meta.deletion.is_some());
         let has_claim_owners = || are_claim_owners_right(snapshot, pod, &slot.claims, false);
-        if has_ended(pod) {
-            return match (is_terminating, has_claim_owners()) {
-                (true, _) => Step::wait(WaitCause::Terminating),
-                (false, true) => Step::act(Action::Delete { pod, cause: DeleteCause::Ended }, true),
-                // A claim that the pod still owns would be deleted with it.
-                (false, false) => Step::act(Action::CorrectClaims { pod, ordinal, is_condemned: false }, true),
-            };
+        if is_terminal(pod) {
+            if is_terminating {
+                return Step::wait(WaitCause::Terminating);
+            }
+            let action = claims_to_correct(slot).unwrap_or(Action::Delete { pod, cause: DeleteCause::Ended });
+            return Step::act(action, true);
         }
         let is_usable =
             |it: &Option<Arc<PersistentVolumeClaim>>| it.as_ref().is_some_and(|it| it.meta.deletion.is_none());
@@ -220,7 +235,7 @@ impl<'a> Plan<'a> {
         Step::act(Action::Repair { pod, ordinal }, false)
     }
 
-    fn create(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
+    fn decide_creation(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
         let stop = Step { action: None, stops: true, waits_for: None };
         let (name, revision) = (pod_name(&snapshot.set.meta.name, slot.ordinal), new_revision(snapshot, slot.ordinal));
         let revision_name = match revision {
@@ -242,7 +257,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Corrects the owners of the claims before the pods are deleted; otherwise the claims would stay (k/k#122400).
-    fn correct_condemned_claims(&mut self, snapshot: &Snapshot<'a>) {
+    fn add_claim_corrections(&mut self, snapshot: &Snapshot<'a>) {
         let outdated =
             snapshot.condemned.iter().filter(|it| !are_claim_owners_right(snapshot, it.pod, &it.claims, true));
         self.stages.push(
@@ -250,7 +265,16 @@ impl<'a> Plan<'a> {
         );
     }
 
-    fn roll_out(&mut self, snapshot: &Snapshot<'a>) {
+    /// Adds a notice if the first of these pods could not be created again, because the name of its new revision is too long.
+    /// The others could not either.
+    fn has_name_fault(&mut self, snapshot: &Snapshot<'a>, deletions: &[Action<'a>]) -> bool {
+        let Some(Action::Delete { pod, .. }) = deletions.first() else { return false };
+        let Some(why) = identity::label_fault(&pod.meta.name, snapshot.revisions.update) else { return false };
+        self.notices.push(Notice::NameTooLong { pod: pod.meta.name.to_string(), why });
+        true
+    }
+
+    fn add_rollout_stage(&mut self, snapshot: &Snapshot<'a>) {
         if snapshot.set.spec.update_strategy == UpdateStrategyType::OnDelete {
             return;
         }
@@ -260,7 +284,10 @@ impl<'a> Plan<'a> {
         });
         let ended: HashSet<Uid> = ended.collect();
         let Rollout { delete, waiting, unavailable } = rollout(snapshot, |pod| ended.contains(&pod.meta.uid));
-        self.stages.push(delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect());
+        let delete: Vec<_> = delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect();
+        if !self.has_name_fault(snapshot, &delete) {
+            self.stages.push(delete);
+        }
         self.waiting = waiting.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
         self.unavailable = Some(unavailable);
     }
@@ -271,36 +298,39 @@ fn new_revision(snapshot: &Snapshot<'_>, ordinal: i32) -> PodRevision {
     if gets_update_revision(snapshot, ordinal, 0) { PodRevision::Update } else { PodRevision::Current }
 }
 
-/// Replaces the highest outdated pod that is broken, if the user allows it and nothing else changes. Returns the time
-/// until the pod counts as broken, if that is the only obstacle.
-fn blocked_pod<'a>(snapshot: &Snapshot<'a>) -> Result<Action<'a>, Option<i64>> {
+/// Replaces the highest outdated pod that is broken, if the user allows it and nothing else changes.
+fn replacement_of_blocked_pod<'a>(snapshot: &Snapshot<'a>) -> Due<Action<'a>> {
     let spec = &snapshot.set.spec;
     let is_allowed = snapshot.set.annotations.get(REPLACE_BLOCKED) == Some("true");
     if !is_allowed || spec.update_strategy != UpdateStrategyType::RollingUpdate {
-        return Err(None);
+        return Due::Never;
     }
     // A pod that is being deleted, or an updated one that starts.
     let is_changing = |it: &Pod| it.meta.deletion.is_some() || (!snapshot.is_outdated(it) && !is_running_and_ready(it));
     if snapshot.slots.iter().filter_map(|it| it.pod).any(is_changing) {
-        return Err(None);
+        return Due::Never;
     }
-    let above = snapshot.slots.iter().skip(snapshot.partition()).rev();
+    let mut above = snapshot.slots.iter().skip(snapshot.partition()).rev();
     let is_broken = |it: &&Slot<'a>| it.pod.is_some_and(|it| snapshot.is_outdated(it) && !is_running_and_ready(it));
-    let slot = above.into_iter().find(is_broken).ok_or(None)?;
-    let Some(pod) = slot.pod.filter(|_| gets_update_revision(snapshot, slot.ordinal, 1)) else { return Err(None) };
-    let since = Waiting { pod, cause: WaitCause::NotReady }.since().ok_or(None)?;
+    let Some((slot, pod)) = above.find(is_broken).and_then(|it| Some((it, it.pod?))) else { return Due::Never };
+    let can_be_created = identity::label_fault(&pod.meta.name, snapshot.revisions.update).is_none();
+    if !can_be_created || !gets_update_revision(snapshot, slot.ordinal, 1) {
+        return Due::Never;
+    }
+    let Some(since) = (Waiting { pod, cause: WaitCause::NotReady }).since() else { return Due::Never };
     let left = since.saturating_add(BROKEN_AFTER).saturating_sub(snapshot.now.as_second());
     if left > 0 {
-        return Err(Some(left));
+        return Due::After(left);
     }
-    Ok(claims_to_correct(snapshot, slot).unwrap_or(Action::Delete { pod, cause: DeleteCause::Broken }))
+    Due::Now(claims_to_correct(slot).unwrap_or(Action::Delete { pod, cause: DeleteCause::Broken }))
 }
 
-/// The correction of the claims of a slot before its pod is deleted: a claim that the pod still owns would be deleted
+/// The correction of the claims of a slot before its pod is deleted, if the pod still owns one: that claim would be deleted
 /// with it.
-fn claims_to_correct<'a>(snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Option<Action<'a>> {
-    let pod = slot.pod.filter(|it| !are_claim_owners_right(snapshot, it, &slot.claims, false))?;
-    Some(Action::CorrectClaims { pod, ordinal: slot.ordinal, is_condemned: false })
+fn claims_to_correct<'a>(slot: &Slot<'a>) -> Option<Action<'a>> {
+    let pod = slot.pod?;
+    let is_owner = slot.claims.iter().flatten().any(|it| it.meta.owners.iter().any(|it| it.uid == pod.meta.uid));
+    is_owner.then_some(Action::CorrectClaims { pod, ordinal: slot.ordinal, is_condemned: false })
 }
 
 /// Whether the pod has a volume for each claim (`storageMatches`).

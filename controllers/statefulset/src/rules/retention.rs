@@ -55,8 +55,9 @@ impl Owners<'_> {
         self.named(&reference.api_version, &reference.kind, &reference.name)
     }
 
-    fn is_ours(&self, reference: &OwnerRef) -> bool {
-        reference.uid == self.set.meta.uid || Some(&reference.uid) == self.pod_uid
+    /// Whether it is the uid of the set or of the pod.
+    fn has_uid(&self, uid: &Uid) -> bool {
+        *uid == self.set.meta.uid || Some(uid) == self.pod_uid
     }
 
     /// Whether a reference names an earlier set or pod of the same name.
@@ -100,7 +101,7 @@ impl Owners<'_> {
         let is_outdated = if self.has_conflict(references) {
             by_set || by_pod
         } else {
-            let is_plain_owner = |it: &OwnerRef| self.is_ours(it) && !it.controller;
+            let is_plain_owner = |it: &OwnerRef| self.has_uid(&it.uid) && !it.controller;
             references.iter().any(is_plain_owner) || (by_set, by_pod) != self.wanted()
         };
         if is_outdated { ClaimOwners::Outdated } else { ClaimOwners::UpToDate }
@@ -114,9 +115,11 @@ impl Owners<'_> {
 
     /// The right references (`updateClaimOwnerRefForSetAndPod`). `references` are those of the claim on the server.
     pub(crate) fn corrected(&self, references: &[Value], has_conflict: bool) -> Vec<Value> {
-        let text = |reference: &Value, field: &str| reference[field].as_str().unwrap_or_default().to_owned();
-        let is_other =
-            |it: &&Value| self.named(&text(it, "apiVersion"), &text(it, "kind"), &text(it, "name")) == Named::Other;
+        let is_other = |it: &&Value| {
+            let text = |field: &str| it[field].as_str().unwrap_or_default();
+            let is_named = self.named(text("apiVersion"), text("kind"), text("name")) != Named::Other;
+            !is_named && !self.has_uid(&Uid::new(text("uid")))
+        };
         let mut corrected: Vec<Value> = references.iter().filter(is_other).cloned().collect();
         if !has_conflict {
             corrected.extend(self.references());

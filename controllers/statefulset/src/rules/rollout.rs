@@ -57,7 +57,8 @@ pub(crate) fn rollout<'a>(snapshot: &Snapshot<'a>, is_deleted_now: impl Fn(&Pod)
     let above = targets.get(snapshot.partition()..).unwrap_or_default();
     let (delete, waiting) = if snapshot.gates.max_unavailable {
         let delete = within_budget(snapshot, above, unavailable);
-        let broken = above.iter().rev().find(|it| it.is_unavailable).and_then(|it| it.pod);
+        // A pod below the partition uses the budget too.
+        let broken = targets.iter().rev().find(|it| it.is_unavailable).and_then(|it| it.pod);
         let waiting = broken.filter(|_| delete.is_empty());
         (delete, waiting)
     } else {

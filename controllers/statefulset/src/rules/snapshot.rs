@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use api::{PersistentVolumeClaim, Pod, PodManagementPolicy, PodPhase, StatefulSet, UpdateStrategyType};
 use clock::Timestamp;
-use workload::{is_available, is_ready, is_terminal};
+use workload::{is_available, is_ready};
 
 use crate::rules::{
     identity::{self, claim_name},
     retention::Owners,
 };
+
+/// How many missing pods one plan may contain. With an enormous `replicas` a plan must not use all memory, and the next sync
+/// continues.
+const MAX_MISSING: usize = 1000;
 
 /// What is known of a set at one moment.
 #[derive(Debug)]
@@ -18,7 +22,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) set: &'a StatefulSet,
     /// All pods of the set, whatever their names.
     pub(crate) members: Vec<&'a Pod>,
-    /// The wanted ordinals in ascending order.
+    /// The wanted ordinals in ascending order, without those after the first [`MAX_MISSING`] missing pods.
     pub(crate) slots: Vec<Slot<'a>>,
     /// The pods whose ordinals are not wanted, highest first.
     pub(crate) condemned: Vec<SetPod<'a>>,
@@ -84,20 +88,21 @@ pub(crate) fn gather<'a, E>(
         let names = spec.claim_templates.iter().map(|it| claim_name(&it.name, name, ordinal));
         names.map(|it| claim(&it)).collect::<Result<Vec<_>, E>>()
     };
-    // The server refuses ordinals above the largest number.
-    let count = usize::try_from(spec.replicas).unwrap_or_default();
-    let mut by_ordinal: Vec<Option<&Pod>> = vec![None; count];
+    let wanted = usize::try_from(spec.replicas).unwrap_or_default();
+    let mut by_ordinal: Vec<Option<&Pod>> = vec![None; wanted.min(pods.len() + MAX_MISSING)];
     let mut condemned = Vec::new();
     for pod in pods.iter().map(|it| &**it) {
         let Some(ordinal) = identity::ordinal(&pod.meta.name, name) else { continue };
         let position = ordinal.checked_sub(spec.start).and_then(|it| usize::try_from(it).ok());
-        match position.and_then(|it| by_ordinal.get_mut(it)) {
-            Some(slot) => *slot = Some(pod),
+        match position.filter(|it| *it < wanted).map(|it| by_ordinal.get_mut(it)) {
+            Some(Some(slot)) => *slot = Some(pod),
+            Some(None) => {}
             None => condemned.push(SetPod { ordinal, pod, claims: claims_of(ordinal)? }),
         }
     }
     condemned.sort_by_key(|it| std::cmp::Reverse(it.ordinal));
-    let ordinals = (0..i32::MAX).map(|position| spec.start.saturating_add(position));
+    // The server accepts a start with which the last ordinals are too large.
+    let ordinals = (0..i32::MAX).map_while(|position| spec.start.checked_add(position));
     let slots = by_ordinal.into_iter().zip(ordinals);
     let slots = slots.map(|(pod, ordinal)| Ok(Slot { ordinal, pod, claims: claims_of(ordinal)? }));
     let slots = slots.collect::<Result<_, E>>()?;
@@ -156,9 +161,4 @@ impl<'a> Snapshot<'a> {
 /// Whether the pod runs and is ready (`isRunningAndReady`).
 pub(crate) fn is_running_and_ready(pod: &Pod) -> bool {
     pod.phase == PodPhase::Running && is_ready(pod)
-}
-
-/// Whether the pod has ended and must be replaced, whatever its exit code.
-pub(crate) fn has_ended(pod: &Pod) -> bool {
-    is_terminal(pod)
 }

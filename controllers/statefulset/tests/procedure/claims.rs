@@ -114,7 +114,7 @@ async fn acceptance_sts_062_a_claim_of_another_controller_loses_our_reference_an
         it["metadata"]["ownerReferences"][0]["controller"] = json!(false);
         it["metadata"]["ownerReferences"].as_array_mut().unwrap().push(foreign);
     });
-    pass(SEC).await;
+    pass(6 * SEC).await;
     assert_eq!(world.owners("data-web-1"), ["Backup/b"]);
     let events = world.events().await;
     let event = "Warning ConflictingController: PersistentVolumeClaim data-web-1 has a conflicting OwnerReference that \
@@ -166,4 +166,69 @@ async fn acceptance_sts_065_after_a_set_is_created_again_its_claims_follow_the_n
         assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], uid);
     }
     assert_eq!(world.call_count("create pods") + world.call_count("delete pods"), 0);
+}
+
+/// Without a live read of the set, the claim would get the set as its owner again, and would be deleted with it.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_orphaned_with_its_set_gets_no_owner_again() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    world.cluster.freeze_watches("statefulsets");
+    world.cluster.update("statefulsets.apps", NAMESPACE, "web", |it| {
+        it["metadata"]["finalizers"] = json!(["orphan"]);
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    });
+    world.cluster.update("persistentvolumeclaims", NAMESPACE, "data-web-1", |it| {
+        it["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    });
+    pass(30 * SEC).await;
+    assert!(world.call_count("get statefulsets web") > 0, "{:?}", world.lines());
+    assert_eq!(world.call_count("update persistentvolumeclaims"), 0);
+    assert!(world.owners("data-web-1").is_empty());
+    assert!(!world.logged("has just been deleted").is_empty());
+}
+
+/// A client that removes the reference again and again causes one sync in five seconds.
+#[tokio::test(start_paused = true)]
+async fn changes_of_owners_are_corrected_after_a_delay() {
+    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    for _ in 0..10 {
+        world.cluster.update("persistentvolumeclaims", NAMESPACE, "data-web-1", |it| {
+            it["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+        });
+        pass(SEC).await;
+    }
+    let corrections = world.call_count("update persistentvolumeclaims data-web-1");
+    assert!((1..=2).contains(&corrections), "{corrections}");
+    pass(5 * SEC).await;
+    assert_eq!(world.owners("data-web-1"), ["StatefulSet/web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_062_a_claim_that_only_another_controller_owns_is_reported_at_the_creation_of_its_pod() {
+    let world = World::new();
+    let foreign = json!([{ "apiVersion": "example.com/v1", "kind": "Backup", "name": "b", "uid": "other",
+        "controller": true }]);
+    world.cluster.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data-web-0", "namespace": NAMESPACE, "ownerReferences": foreign },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
+    let _manager = world.start().await;
+    world.set(with_claims(retention("Delete", "Retain")));
+    pass(SEC).await;
+    assert_eq!(world.pods(), ["web-0"]);
+    let events = world.events().await;
+    assert!(events.iter().any(|it| it.starts_with("Warning ConflictingController")), "{events:?}");
+    assert_eq!(world.call_count("update persistentvolumeclaims"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_correction_of_a_claim_is_reported() {
+    let (world, _manager) = World::running(with_claims(retention("Retain", "Delete"))).await;
+    let is_claim = |line: &str| line.starts_with("update persistentvolumeclaims");
+    world.fail_requests(move |line, _| is_claim(line).then(|| failure(403, "Forbidden")).flatten());
+    world.scale(2);
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("delete pods"), 0, "the claim would stay");
+    let event = "Warning FailedUpdate: Update Pod web-2 in StatefulSet web failed error: could not update claim \
+                 data-web-2 for delete policy ownerRefs: not now";
+    assert!(world.events().await.contains(&event.to_owned()), "{:?}", world.events().await);
 }

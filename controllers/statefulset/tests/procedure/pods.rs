@@ -51,13 +51,14 @@ async fn acceptance_sts_005_a_failed_creation_is_repeated_and_the_status_is_writ
         (line == "create pods" && std::mem::replace(&mut first, false)).then(|| failure(500, "InternalError")).flatten()
     });
     let _manager = world.start().await;
-    world.set(json!({ "podManagementPolicy": "Parallel", "replicas": 1 }));
+    world.set(json!({ "podManagementPolicy": "Parallel" }));
     pass(SEC).await;
-    assert_eq!(world.pods(), ["web-0"]);
+    assert_eq!(world.pods(), ["web-0", "web-1", "web-2"]);
     let lines = world.lines();
-    let at = |words: &str| lines.iter().position(|it| it.starts_with(words)).unwrap();
-    assert!(at("create pods") < at("update statefulsets/status"), "{lines:?}");
-    assert_eq!(world.call_count("create pods"), 2);
+    let is_relevant = |it: &&String| *it == "create pods" || it.starts_with("update statefulsets/status");
+    let order: Vec<&String> = lines.iter().filter(is_relevant).take(3).collect();
+    assert_eq!(order, ["create pods", "update statefulsets/status web", "create pods"], "{lines:?}");
+    assert_eq!(world.call_count("create pods"), 4);
     let event = "Warning FailedCreate: Create Pod web-0 in StatefulSet web failed error: not now".to_owned();
     assert!(world.events().await.contains(&event));
 }
@@ -213,14 +214,6 @@ async fn acceptance_sts_016_a_surplus_pod_is_deleted_although_a_missing_one_cann
     assert_eq!(world.call_count("delete pods web-2"), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn acceptance_sts_069_pods_follow_the_scale_subresource() {
-    let (world, _manager) = World::running(json!({ "replicas": 1 })).await;
-    world.scale(2);
-    world.kubelet(5).await;
-    assert_eq!((world.pods().len(), world.count("replicas")), (2, 2));
-}
-
 /// A delete by name would delete the pod that another client created in the meantime.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_names_the_uid_of_the_pod() {
@@ -230,4 +223,18 @@ async fn a_deletion_names_the_uid_of_the_pod() {
     let calls = world.calls();
     let deletion = calls.iter().find(|it| it.verb == "delete").unwrap().json();
     assert_eq!(deletion["preconditions"]["uid"], world.pod("web-2")["metadata"]["uid"]);
+}
+
+/// The server accepts it if the selector has only `DoesNotExist`.
+#[tokio::test(start_paused = true)]
+async fn a_template_without_labels_gets_pods() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let selector = json!({ "matchExpressions": [{ "key": "legacy", "operator": "DoesNotExist" }] });
+    world.cluster.create(json!({ "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": { "name": "web", "namespace": NAMESPACE },
+        "spec": { "replicas": 1, "serviceName": "svc", "selector": selector,
+            "template": { "spec": { "containers": [{ "name": "main", "image": "one" }] } } } }));
+    pass(SEC).await;
+    assert_eq!(world.label("web-0", "statefulset.kubernetes.io/pod-name"), "web-0");
 }

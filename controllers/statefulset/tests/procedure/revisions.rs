@@ -119,8 +119,14 @@ async fn acceptance_sts_039_a_refused_deletion_changes_no_counter() {
     pass(SEC).await;
     assert_eq!(world.count("currentReplicas"), 3);
     world.cluster.stop_intercepting();
+    world.cluster.clear_requests();
     pass(5 * SEC).await;
-    assert_eq!(world.count("currentReplicas"), 2);
+    let calls = world.calls();
+    let after = calls.iter().skip_while(|it| it.verb != "delete");
+    let mut stored = after.filter(|it| it.path.ends_with("/status")).map(|it| it.json()["status"].clone());
+    let first = stored.next().unwrap();
+    assert_eq!(first["currentReplicas"], 2, "the pod still counts as a replica: {first}");
+    assert_eq!(first["replicas"], 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +166,7 @@ async fn acceptance_sts_072_the_gauges_carry_namespace_name_and_policy_until_the
     world.kubelet(10).await;
     let labels = r#"{pod_management_policy="OrderedReady",statefulset_name="web",statefulset_namespace="n"}"#;
     let of = |name: &str| manager.metric_lines(&format!("statefulset_controller_statefulset_{name}{labels}"));
-    assert_eq!(of("max_unavailable").len(), 1);
+    assert_eq!(manager.metric(&format!("statefulset_controller_statefulset_max_unavailable{labels}")), 2);
     assert_eq!(manager.metric(&format!("statefulset_controller_statefulset_unavailable_replicas{labels}")), 0);
     assert_eq!(of("unavailable_replicas").len(), 1);
     world.cluster.remove("statefulsets.apps", NAMESPACE, "web");
@@ -185,4 +191,37 @@ async fn a_pod_that_is_broken_only_in_the_cache_is_not_deleted() {
     assert!(world.call_count("delete pods") > 0 && deleted() == 0, "{:?}", world.lines());
     assert!(world.events().await.iter().all(|it| !it.contains("FailedDelete")));
     drop(manager);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_033_with_a_partition_of_all_replicas_only_the_update_revision_changes() {
+    let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } });
+    let (world, _manager) = World::running(json!({ "updateStrategy": rolling })).await;
+    let before = world.text("updateRevision");
+    world.set_image("two");
+    world.kubelet(5).await;
+    assert_eq!((world.call_count("delete pods"), world.text("currentRevision")), (0, before.clone()));
+    assert_ne!(world.text("updateRevision"), before);
+}
+
+/// The garbage collector has orphaned them, so the history of the set does not contain them.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_being_deleted_creates_no_revision() {
+    let (world, _manager) = World::running(json!({})).await;
+    let (name, status) = (world.revisions()[0].0.clone(), world.status());
+    world.cluster.update("statefulsets.apps", NAMESPACE, "web", |it| {
+        it["metadata"]["finalizers"] = json!(["orphan"]);
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    });
+    world.cluster.update("controllerrevisions.apps", NAMESPACE, &name, |it| {
+        it["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    });
+    world.cluster.remove("pods", NAMESPACE, "web-2");
+    pass(5 * SEC).await;
+    assert_eq!((world.count("replicas"), world.text("currentRevision")), (2, name.clone()));
+    assert_eq!(world.status()["updateRevision"], status["updateRevision"]);
+    let writes = ["create controllerrevisions", "patch controllerrevisions", "delete controllerrevisions"];
+    assert_eq!(writes.map(|it| world.call_count(it)), [0; 3], "{:?}", world.lines());
+    let stored = world.cluster.get("controllerrevisions.apps", NAMESPACE, &name).unwrap();
+    assert!(stored["metadata"]["ownerReferences"].is_null());
 }

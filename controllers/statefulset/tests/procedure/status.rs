@@ -56,6 +56,11 @@ async fn acceptance_sts_054_with_on_delete_min_ready_seconds_only_counts_availab
     assert_eq!((world.count("readyReplicas"), world.count("availableReplicas")), (1, 0));
     pass(40 * SEC).await;
     assert_eq!(world.count("availableReplicas"), 1);
+    world.set_image("two");
+    world.cluster.remove("pods", "n", "web-0");
+    world.kubelet(3).await;
+    assert_eq!((world.count("readyReplicas"), world.count("availableReplicas")), (1, 0));
+    assert_eq!(world.text("currentRevision"), world.text("updateRevision"), "a ready pod is sufficient");
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,7 +137,7 @@ async fn adopt<T: Typed>(
     owner: &Owner,
     objects: Vec<Arc<T>>,
 ) -> Result<Vec<Arc<T>>, ClaimError> {
-    check_owner_before_adoption(writer, owner).await?;
+    check_owner(writer, owner).await?;
     let calls = objects.into_iter().map(|object| async move {
         let outcome = writer.adopt(owner, &*object).await;
         (object, outcome)
@@ -173,8 +173,11 @@ async fn release<T: Typed>(writer: &ObjectWriter, owner: &Owner, objects: Vec<Ar
     failed.into_result::<T>()
 }
 
-/// Checks that the owner on the server has the same uid and is not being deleted.
-async fn check_owner_before_adoption(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
+/// Checks that the owner on the server has the same uid and is not being deleted. The cache may show that late.
+///
+/// # Errors
+/// If the owner cannot be read, was replaced, or is being deleted.
+pub async fn check_owner(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
     let name = || owner.name.clone();
     let live = writer.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
     let live = live.map_err(|source| ClaimError::Owner { owner: name(), source })?;

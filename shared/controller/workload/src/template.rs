@@ -62,25 +62,21 @@ impl PodTemplate {
     /// # Errors
     /// If it does not decode or has no labels.
     pub fn parse(raw: &RawValue) -> Result<Self, TemplateError> {
-        Self::from_fields(serde_json::from_str(raw.get()).map_err(TemplateError::Decode)?)
+        let parsed = Self::from_fields(serde_json::from_str(raw.get()).map_err(TemplateError::Decode)?);
+        if parsed.labels.is_empty() { Err(TemplateError::NoLabels) } else { Ok(parsed) }
     }
 
-    /// Takes a parsed template.
-    ///
-    /// # Errors
-    /// If it has no labels.
-    pub fn from_fields(mut template: Map<String, Value>) -> Result<Self, TemplateError> {
+    /// Takes a parsed template, which may have no labels.
+    #[must_use]
+    pub fn from_fields(mut template: Map<String, Value>) -> Self {
         let mut metadata = object(template.remove("metadata"));
         let labels = object(metadata.remove("labels"));
-        if labels.is_empty() {
-            return Err(TemplateError::NoLabels);
-        }
         let finalizers = match metadata.remove("finalizers") {
             Some(Value::Array(finalizers)) => finalizers,
             _ => Vec::new(),
         };
         let annotations = object(metadata.remove("annotations"));
-        Ok(Self { labels, annotations, finalizers, spec: object(template.remove("spec")) })
+        Self { labels, annotations, finalizers, spec: object(template.remove("spec")) }
     }
 
     /// Adds an environment variable with the value of a pod label to every container and init container, unless there

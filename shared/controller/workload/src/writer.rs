@@ -61,7 +61,7 @@ impl ObjectWriter {
     ///
     /// # Errors
     /// See [`ApiError`].
-    pub async fn patch<T: Typed>(&self, owner: &Uid, object: &T, metadata: &Value) -> Result<Written, ApiError> {
+    pub(crate) async fn patch<T: Typed>(&self, owner: &Uid, object: &T, metadata: &Value) -> Result<Written, ApiError> {
         let meta = object.meta();
         let patch = Patch::Strategic(json!({ "metadata": metadata }));
         let written = self.api.patch(&T::resource(), meta.namespace, meta.name, None, &patch).await?;

@@ -25,7 +25,13 @@ pub(super) fn check_write(model: &mut Model, write: &Write, now: Instant) -> Che
         }
         PODS => check_pod(model, &uid, after.as_ref(), write.change() == Change::Added, by_manager, now),
         REVISIONS => check_revision(model, &uid, &object, after.is_none(), by_manager, now),
-        CLAIMS if by_manager => check_claim(model, before.as_ref(), after.as_ref(), now),
+        CLAIMS if by_manager => check_claim(model, &uid, before.as_ref(), after.as_ref(), now),
+        CLAIMS => {
+            let is_left = |it: &Value| owners(after.as_ref()).contains(it);
+            let removed = owners(before.as_ref()).into_iter().filter(|it| !is_left(it));
+            model.orphaned_claims.extend(removed.map(|it| (uid.clone(), text(&it["uid"]))));
+            Ok(())
+        }
         _ => Ok(()),
     };
     held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.resource(), write.name()))
@@ -67,7 +73,7 @@ fn check_created(model: &Model, pod: &Pod, now: Instant) -> Checked {
     }
     let was_ready = |ordinal: i64| {
         let name = format!("{}-{ordinal}", set.name);
-        let of_name = model.pods.values().filter(|it| it.name == name && it.set.as_deref() == Some(uid));
+        let of_name = model.pods.values().filter(|it| it.name == name && it.owned_by.contains(uid));
         of_name.filter_map(|it| it.ready_at).any(|it| it + LAG >= now)
     };
     let is_in_order = |it: &Spec| !it.is_ordered || (it.start..ordinal).all(was_ready);
@@ -101,7 +107,12 @@ fn check_deleted(model: &mut Model, pod: &Pod, now: Instant) -> Checked {
         return Err("deletes a pod that is wanted, has not ended and is not outdated above the partition".to_owned());
     };
     if !pod.is_ready {
-        return Ok(());
+        let was_ready = pod.ready_at.is_some_and(|it| it + LAG >= now);
+        return if was_ready || set.recent(now).any(|it| !it.is_ordered || it.replaces_blocked_pods) {
+            Ok(())
+        } else {
+            Err("deletes a pod of an ordered set that was never ready".to_owned())
+        };
     }
     let set = model.sets.get_mut(&uid).ok_or("a set that never existed")?;
     set.taken_down.insert(ordinal);
@@ -161,14 +172,14 @@ fn check_revision(
 }
 
 /// A claim is never deleted, and it gets an owner only if the policy says so.
-fn check_claim(model: &Model, before: Option<&Value>, after: Option<&Value>, now: Instant) -> Checked {
+fn check_claim(model: &Model, claim: &str, before: Option<&Value>, after: Option<&Value>, now: Instant) -> Checked {
     let Some(after) = after else { return Err("deletes a claim".to_owned()) };
-    let owners = |object: Option<&Value>| {
-        object.and_then(|it| it["metadata"]["ownerReferences"].as_array().cloned()).unwrap_or_default()
-    };
     let had = owners(before);
     for owner in owners(Some(after)).into_iter().filter(|it| !had.contains(it)) {
         let uid = text(&owner["uid"]);
+        if model.orphaned_claims.contains(&(claim.to_owned(), uid.clone())) {
+            return Err("gets an owner again that the garbage collector has removed".to_owned());
+        }
         match owner["kind"].as_str() {
             Some("StatefulSet") => {
                 let set = model.sets.get(&uid).ok_or("is owned by a set that never existed")?;
@@ -190,4 +201,8 @@ fn check_claim(model: &Model, before: Option<&Value>, after: Option<&Value>, now
         }
     }
     Ok(())
+}
+
+fn owners(object: Option<&Value>) -> Vec<Value> {
+    object.and_then(|it| it["metadata"]["ownerReferences"].as_array().cloned()).unwrap_or_default()
 }

@@ -29,7 +29,7 @@ pub(super) async fn run(world: World, mut rng: Rng) {
         release_claims(&world);
         for set in world.cluster().list(SETS, HOME) {
             if set["metadata"]["deletionTimestamp"].is_string() {
-                end_set(&world, &set);
+                end_set(&world, &set, &mut rng).await;
             }
         }
     }
@@ -49,13 +49,15 @@ fn release_claims(world: &World) {
     }
 }
 
-/// Orphans or deletes the dependents of a set, then removes it.
-fn end_set(world: &World, set: &Value) {
+/// Orphans or deletes the dependents of a set, then removes it. Orphaning takes time, and has no order.
+async fn end_set(world: &World, set: &Value, rng: &mut Rng) {
     let (name, uid) = (set["metadata"]["name"].as_str().unwrap_or_default(), &set["metadata"]["uid"]);
     let finalizers = set["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let is_orphaning = finalizers.iter().any(|it| it == "orphan");
     let mut waits = false;
-    for resource in [PODS, CLAIMS, REVISIONS] {
+    let mut resources = [PODS, CLAIMS, REVISIONS];
+    rng.shuffle(&mut resources);
+    for resource in resources {
         for object in world.cluster().list(resource, HOME) {
             let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             if !owners.iter().any(|it| it["uid"] == *uid) {
@@ -63,8 +65,10 @@ fn end_set(world: &World, set: &Value) {
             }
             let object = object["metadata"]["name"].as_str().unwrap_or_default();
             if is_orphaning {
-                let others: Vec<Value> = owners.into_iter().filter(|it| it["uid"] != *uid).collect();
-                world.cluster().update(resource, HOME, object, |it| it["metadata"]["ownerReferences"] = json!(others));
+                if rng.u8(0..4) == 0 {
+                    world.sleep(MS * rng.u32(0..3_000)).await;
+                }
+                remove_owner(world, resource, object, uid);
             } else {
                 users::delete(world, resource, object);
                 waits = true;
@@ -73,5 +77,15 @@ fn end_set(world: &World, set: &Value) {
     }
     if !waits {
         world.cluster().update(SETS, HOME, name, |it| it["metadata"]["finalizers"] = json!([]));
+    }
+}
+
+fn remove_owner(world: &World, resource: &str, name: &str, owner: &Value) {
+    if world.cluster().get(resource, HOME, name).is_some() {
+        world.cluster().update(resource, HOME, name, |it| {
+            if let Some(owners) = it["metadata"]["ownerReferences"].as_array_mut() {
+                owners.retain(|it| it["uid"] != *owner);
+            }
+        });
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Model {
     pub(super) sets: BTreeMap<String, Set>,
     pub(super) pods: BTreeMap<String, Pod>,
     pub(super) revisions: BTreeMap<String, Revision>,
+    /// The claims from which the garbage collector has removed a set, each with that set.
+    pub(super) orphaned_claims: BTreeSet<(String, String)>,
 }
 
 /// One set.
@@ -41,6 +43,7 @@ pub(super) struct Spec {
     pub(super) max_unavailable: i64,
     pub(super) is_ordered: bool,
     pub(super) is_on_delete: bool,
+    pub(super) replaces_blocked_pods: bool,
     pub(super) image: String,
     pub(super) owns_claims: bool,
     pub(super) deletes_claims_of_scaled_pods: bool,
@@ -52,6 +55,8 @@ pub(super) struct Spec {
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) set: Option<String>,
+    /// Every set that has owned it: a delayed creation of the next pod may arrive when this one is an orphan already.
+    pub(super) owned_by: BTreeSet<String>,
     pub(super) image: String,
     pub(super) revision: String,
     pub(super) is_ready: bool,
@@ -96,6 +101,7 @@ impl Spec {
             max_unavailable: rolling["maxUnavailable"].as_i64().unwrap_or(1),
             is_ordered: spec["podManagementPolicy"] != "Parallel",
             is_on_delete: spec["updateStrategy"]["type"] == "OnDelete",
+            replaces_blocked_pods: object["metadata"]["annotations"]["mini-kcm.dev/replace-blocked-pods"] == "true",
             image: text(&spec["template"]["spec"]["containers"][0]["image"]),
             owns_claims: retention["whenDeleted"] == "Delete",
             deletes_claims_of_scaled_pods: retention["whenScaled"] == "Delete",
@@ -138,6 +144,7 @@ impl Pod {
         };
         self.name = text(&object["metadata"]["name"]);
         self.set = controller(object);
+        self.owned_by.extend(self.set.clone());
         self.image = text(&object["spec"]["containers"][0]["image"]);
         self.revision = text(&object["metadata"]["labels"]["controller-revision-hash"]);
         self.deleting = object["metadata"]["deletionTimestamp"].is_string();

@@ -231,6 +231,10 @@ fn acceptance_sts_034_on_delete_replaces_only_what_the_user_deletes() {
 fn acceptance_sts_040_scaling_comes_before_an_update() {
     let up = set(json!({ "replicas": 4 }));
     assert_eq!(decided(&up, &["0 old ready", "1 old ready", "2 old ready"], OFF), "create 3");
+    for (partition, created) in [(3, "create 3"), (4, "create 3 old")] {
+        let up = set(json!({ "replicas": 4, "updateStrategy": rolling(partition, json!(null)) }));
+        assert_eq!(decided(&up, &["0 old ready", "1 old ready", "2 old ready"], OFF), created, "{partition}");
+    }
     let down = set(json!({ "replicas": 2 }));
     assert_eq!(decided(&down, &["0 old ready", "1 old ready", "2 old ready"], OFF), "delete 2 Condemned");
 }
@@ -457,11 +461,12 @@ fn a_claim_that_a_wanted_pod_still_owns_changes_its_owner_before_the_pod_is_dele
 
 #[test]
 fn a_set_waits_for_the_pod_that_blocks_it() {
-    let waits = |spec: Value, all: &[&str]| {
+    let waits_with = |gates: Gates, spec: Value, all: &[&str]| {
         let (set, pods) = (set(spec), pods(all));
-        let plan = plan(&snapshot_of(&set, &pods, OFF));
+        let plan = plan(&snapshot_of(&set, &pods, gates));
         plan.waiting.map(|it| format!("{} {:?}", it.pod.meta.name, it.cause))
     };
+    let waits = |spec: Value, all: &[&str]| waits_with(OFF, spec, all);
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(waits(json!({}), &["0 new running"]), some("web-0 NotReady"));
     assert_eq!(waits(json!({}), &["0 new ready", "1 new ready deleting"]), some("web-1 Terminating"));
@@ -471,7 +476,17 @@ fn a_set_waits_for_the_pod_that_blocks_it() {
     assert_eq!(waits(json!({ "replicas": 1 }), &two), some("web-1 NotReady"));
     assert_eq!(waits(json!({ "replicas": 1 }), &["0 new ready"]), None);
     let parallel = json!({ "podManagementPolicy": "Parallel" });
-    assert_eq!(waits(parallel, &["0 old ready", "1 old ready", "2 new running"]), some("web-2 NotReady"));
+    assert_eq!(waits(parallel.clone(), &["0 old ready", "1 old ready", "2 new running"]), some("web-2 NotReady"));
+    let complete = ["0 new ready", "1 new ready", "2 new running"];
+    for spec in [json!({}), parallel] {
+        assert_eq!(waits(spec, &complete), None, "nothing else is to be done");
+    }
+    let below = ["0 old ready", "1 old running", "2 old ready"];
+    let canary = json!({ "podManagementPolicy": "Parallel", "updateStrategy": rolling(2, json!(1)) });
+    assert_eq!(waits_with(BUDGET, canary, &below), some("web-1 NotReady"), "it uses the budget");
+    let recreate = json!({ "updateStrategy": { "type": "Recreate" } });
+    let gates = Gates { recreate: true, ..OFF };
+    assert_eq!(waits_with(gates, recreate, &["0 old ready deleting"]), some("web-0 Terminating"));
 }
 
 #[test]
@@ -481,4 +496,43 @@ fn an_ended_pod_is_deleted_once_although_it_is_outdated() {
     let budget = parallel(json!({ "updateStrategy": rolling(0, json!(1)) }));
     assert_eq!(decided(&budget, &all, BUDGET), "delete 2 Ended");
     assert_eq!(pod("2 old failed").meta.name, "web-2".into());
+}
+
+#[test]
+fn no_pod_is_deleted_for_a_revision_with_a_name_that_is_no_label() {
+    let revision = "r".repeat(64);
+    let decide = |spec: Value, gates: Gates| {
+        let allowed = json!({ "annotations": { REPLACE_BLOCKED: "true" } });
+        let (set, pods) = (set_with(spec, allowed, json!({})), pods(&["0 old ready", "1 old ready", "2 old running"]));
+        let mut snapshot = snapshot_of(&set, &pods, gates);
+        snapshot.revisions.update = &revision;
+        let plan = plan(&snapshot);
+        (show(&plan), plan.notices.iter().map(Notice::reason).collect::<Vec<_>>())
+    };
+    let reported = (String::new(), vec!["NameTooLong"]);
+    let parallel = json!({ "podManagementPolicy": "Parallel" });
+    assert_eq!(decide(parallel.clone(), OFF), reported);
+    assert_eq!(decide(parallel, BUDGET), reported);
+    let recreate = json!({ "updateStrategy": { "type": "Recreate" } });
+    assert_eq!(decide(recreate, Gates { recreate: true, ..OFF }), reported);
+    assert_eq!(decide(json!({}), OFF).0, "");
+}
+
+#[test]
+fn an_ended_pod_is_deleted_although_its_claim_lacks_the_reference_of_the_set() {
+    let spec = json!({ "replicas": 1, "volumeClaimTemplates": one_claim(),
+        "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Delete" } });
+    let (set, pods) = (set(spec), pods(&["0 new failed"]));
+    let claims = [claim("data-web-0", &[], json!({}))];
+    assert_eq!(show(&plan(&snapshot_with(&set, &pods, &claims, OFF))), "delete 0 Ended");
+}
+
+#[test]
+fn a_plan_contains_at_most_a_thousand_missing_pods() {
+    let huge = parallel(json!({ "replicas": i32::MAX }));
+    let pods = pods(&["0 new ready", "2000 new ready"]);
+    let plan = plan(&snapshot_of(&huge, &pods, OFF));
+    assert_eq!(plan.stages.iter().map(Vec::len).sum::<usize>(), 1001, "the pod after them is wanted and stays");
+    let last = parallel(json!({ "replicas": 3, "ordinals": { "start": i32::MAX - 1 } }));
+    assert_eq!(decided(&last, &[], OFF), "create 2147483646, create 2147483647");
 }
