@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod cases;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use cases::{Case, Step, cases};
 use clock::Clock;
 use e2e::{
     ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, Site, assets_or_skip, eventually,
@@ -13,6 +17,7 @@ use e2e::{
     workloads::{Kind, ObservedObjects},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use support::{On, on_both_servers};
 use tasks::Scope;
@@ -98,6 +103,36 @@ impl Nodes {
             Ok(Some(set.clone()))
         })
         .await
+    }
+
+    /// Waits until the set has its pods, all ready, and so many of them have the present template.
+    async fn settled(&self, name: &str, updated: i64) -> anyhow::Result<()> {
+        eventually(&format!("{name} with {updated} updated pods"), TIME_LIMIT, async || {
+            let set = self.admin.get(&Self::path("statefulsets", name)).await?;
+            let (spec, status) = (&set["spec"], &set["status"]);
+            let number = |it: &Value| it.as_i64().unwrap_or_default();
+            let (replicas, start) = (number(&spec["replicas"]), number(&spec["ordinals"]["start"]));
+            let counters = ["replicas", "readyReplicas", "availableReplicas"];
+            let is_current = status["currentRevision"] == status["updateRevision"];
+            anyhow::ensure!(
+                counters.iter().all(|it| number(&status[*it]) == replicas)
+                    && number(&status["updatedReplicas"]) == updated
+                    && (is_current || updated < replicas)
+                    && status["observedGeneration"] == set["metadata"]["generation"],
+                "{status}"
+            );
+            let is_ours = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["name"] == name;
+            let pods = self.all("pods").await?;
+            let mut pods: Vec<i64> = pods.iter().filter(is_ours).filter_map(Self::ordinal).collect();
+            pods.sort_unstable();
+            anyhow::ensure!(pods == (start..start + replicas).collect::<Vec<_>>(), "{pods:?}");
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    fn ordinal(pod: &Value) -> Option<i64> {
+        pod["metadata"]["name"].as_str()?.rsplit_once('-')?.1.parse().ok()
     }
 
     /// The uids of the pods by name.
@@ -244,42 +279,77 @@ fn comparable(object: &Value) -> Value {
     object
 }
 
-/// The manifests that both managers run.
-fn manifests() -> Vec<(&'static str, Value)> {
-    let retention = |deleted: &str, scaled: &str| json!({ "whenDeleted": deleted, "whenScaled": scaled });
-    let two = json!([
-        { "metadata": { "name": "data", "labels": { "app": "mine", "x": "y" }, "annotations": { "a": "b" } },
-          "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } },
-        { "metadata": { "name": "log" },
-          "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1024Mi" } } } },
-    ]);
-    vec![
-        ("plain", json!({})),
-        ("parallel", json!({ "podManagementPolicy": "Parallel", "replicas": 2 })),
-        ("start", json!({ "ordinals": { "start": 5 }, "replicas": 2 })),
-        ("none", json!({ "replicas": 0 })),
-        ("claims", json!({ "replicas": 2, "volumeClaimTemplates": two })),
-        (
-            "kept",
-            json!({ "replicas": 1, "volumeClaimTemplates": claim_templates(),
-            "persistentVolumeClaimRetentionPolicy": retention("Retain", "Delete") }),
-        ),
-        (
-            "owned",
-            json!({ "replicas": 1, "volumeClaimTemplates": claim_templates(),
-            "persistentVolumeClaimRetentionPolicy": retention("Delete", "Delete") }),
-        ),
-        ("on-delete", json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })),
-        (
-            "partition",
-            json!({ "replicas": 2,
-            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } } }),
-        ),
-        ("ready", json!({ "replicas": 1, "minReadySeconds": 1 })),
-    ]
+/// What must be equal after all cases. Pods, claims, revisions and statuses by name, and the events of the sets.
+async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut results = BTreeMap::new();
+    for resource in ["pods", "persistentvolumeclaims", "controllerrevisions"] {
+        for object in nodes.all(resource).await? {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            results.insert(format!("{resource} {name}"), comparable(&object));
+        }
+    }
+    for set in nodes.all("statefulsets").await? {
+        let name = set["metadata"]["name"].as_str().unwrap_or_default();
+        results.insert(format!("status {name}"), set["status"].clone());
+    }
+    for event in nodes.admin.items(&format!("/api/v1/namespaces/{NAMESPACE}/events")).await? {
+        let name = event["involvedObject"]["name"].as_str().unwrap_or_default();
+        // What happens in the middle of a rollout depends on the time of the edit.
+        if event["involvedObject"]["kind"] == "StatefulSet" && cases.iter().any(|it| it.name == name && !it.is_timed())
+        {
+            let key = format!("event {name}: {} {}: {}", event["type"], event["reason"], event["message"]);
+            let count = event["count"].as_i64().unwrap_or(1);
+            let total = results.entry(key).or_insert(json!(0));
+            *total = json!(total.as_i64().unwrap_or_default() + count);
+        }
+    }
+    Ok(results)
 }
 
-/// Each manifest runs under both managers. Pods, claims and revisions must be equal, with names, data and hashes.
+async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
+    for pod in &case.orphans {
+        let orphan = json!({ "metadata": { "name": pod, "labels": { "app": case.name } },
+            "spec": { "containers": [{ "name": "main", "image": "example.com/main:1" }] } });
+        nodes.admin.create(&Nodes::path("pods", ""), &orphan).await?;
+    }
+    nodes.create(case.name, case.spec.clone()).await?;
+    nodes.settled(case.name, case.updated).await?;
+    for step in &case.steps {
+        match step {
+            Step::Edit(spec, updated) => {
+                nodes.edit(case.name, spec.clone()).await?;
+                nodes.settled(case.name, *updated).await?;
+            }
+            Step::EditMeanwhile(before, spec, updated) => {
+                let uids = nodes.uids().await?;
+                nodes.edit(case.name, before.clone()).await?;
+                let is_of_set = |name: &str| name.rsplit_once('-').is_some_and(|it| it.0 == case.name);
+                eventually("a pod to be replaced", TIME_LIMIT, async || {
+                    let now = nodes.uids().await?;
+                    let mut of_set = now.iter().filter(|it| is_of_set(it.0));
+                    Ok(of_set.any(|(name, uid)| uids.get(name) != Some(uid)).then_some(()))
+                })
+                .await?;
+                nodes.edit(case.name, spec.clone()).await?;
+                nodes.settled(case.name, *updated).await?;
+            }
+            Step::DeletePod(pod, updated) => {
+                let before = nodes.uids().await?;
+                nodes.admin.delete(&Nodes::path("pods", pod)).await?;
+                eventually(&format!("{pod} to be replaced"), TIME_LIMIT, async || {
+                    let now = nodes.uids().await?;
+                    Ok(now.get(*pod).is_some_and(|it| before.get(*pod) != Some(it)).then_some(()))
+                })
+                .await?;
+                nodes.settled(case.name, *updated).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each case runs under both managers. Pods, claims, revisions with names, data and hashes, statuses and events must be
+/// equal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_those_of_the_upstream_manager() {
     let name = "StatefulSets: objects are those of the upstream manager";
@@ -287,36 +357,38 @@ async fn objects_are_those_of_the_upstream_manager() {
     if assets.binary("kube-controller-manager").is_none() {
         return report(&format!("NOT RUN without kube-controller-manager: {name}"));
     }
-    let mut results = Vec::new();
+    let cases = cases();
+    let mut theirs = BTreeMap::new();
     for flavour in [Flavour::Go, Flavour::Ours] {
         let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
         let nodes = Nodes::start(&plane).await.unwrap();
         let _manager = launch_alike(&plane, flavour).unwrap().started().await.unwrap();
-        let mut result = BTreeMap::new();
-        for (name, spec) in manifests() {
-            nodes.create(name, spec).await.unwrap();
+        try_join_all(cases.iter().map(|it| play(&nodes, it))).await.unwrap();
+        // Events are stored in their order, so that its event is the last one.
+        nodes.create("last", json!({ "replicas": 1 })).await.unwrap();
+        let is_last = |key: &String| key.contains("Pod last-0");
+        let with_last: Vec<Case> = cases.iter().cloned().chain([Case::new("last", json!({}))]).collect();
+        let found = eventually("the last event", TIME_LIMIT, async || {
+            let found = results(&nodes, &with_last).await?;
+            Ok(found.keys().any(is_last).then_some(found))
+        });
+        found.await.unwrap();
+        nodes.rolled_out("last").await.unwrap();
+        if flavour == Flavour::Go {
+            theirs = results(&nodes, &cases).await.unwrap();
+            continue;
         }
-        for (name, _) in manifests() {
-            nodes.rolled_out(name).await.unwrap();
-        }
-        for resource in ["pods", "persistentvolumeclaims", "controllerrevisions"] {
-            for object in nodes.all(resource).await.unwrap() {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                result.insert(format!("{resource} {name}"), comparable(&object));
+        let compared = eventually("the same objects", TIME_LIMIT, async || {
+            let ours = results(&nodes, &cases).await?;
+            for name in ours.keys().chain(theirs.keys()) {
+                let (ours, theirs) = (ours.get(name), theirs.get(name));
+                anyhow::ensure!(ours == theirs, "{name}: ours {ours:?}, upstream's {theirs:?}");
             }
-        }
-        for set in nodes.all("statefulsets").await.unwrap() {
-            let name = set["metadata"]["name"].as_str().unwrap_or_default();
-            result.insert(format!("status {name}"), set["status"].clone());
-        }
-        results.push(result);
+            Ok(Some(()))
+        });
+        compared.await.unwrap();
     }
-    let ours = results.pop().unwrap();
-    let theirs = results.pop().unwrap();
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-    for (name, object) in &theirs {
-        assert_eq!(ours[name], *object, "{name}");
-    }
+    report(&format!("{} StatefulSets are equal: {} objects and events", cases.len(), theirs.len()));
 }
 
 async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
