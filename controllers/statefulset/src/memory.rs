@@ -1,6 +1,6 @@
 //! What the process keeps about each set, by uid, so that a new set of the same name inherits nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::{Uid, Version};
 use parking_lot::Mutex;
@@ -9,14 +9,23 @@ use crate::rules::notices::Notice;
 
 /// The memory of all sets. An entry is removed when its set is deleted.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<HashMap<Uid, Entry>>);
+pub(crate) struct Memory(Mutex<HashMap<Uid, SetMemory>>);
+
+/// What is to be reported about a set.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    /// The notices that hold since this sync.
+    pub(crate) new: Vec<Notice>,
+    /// Since when the set is blocked, in seconds since the epoch.
+    pub(crate) blocked_since: Option<i64>,
+}
 
 #[derive(Default)]
-struct Entry {
+struct SetMemory {
     /// The template of this generation is that of the newest revision, which had this version.
     newest: Option<(i64, Version)>,
-    /// The last notices.
-    notices: BTreeSet<Notice>,
+    /// The notices that hold, each with the time at which it was first seen.
+    notices: BTreeMap<Notice, i64>,
 }
 
 impl Memory {
@@ -32,16 +41,18 @@ impl Memory {
         self.0.lock().entry(set.clone()).or_default().newest = Some((generation, revision));
     }
 
-    /// Replaces the notices of a set. Returns those that are new.
-    pub(crate) fn set_notices(&self, set: &Uid, notices: BTreeSet<Notice>) -> Vec<Notice> {
+    /// Replaces the notices of a set. `now` is in seconds since the epoch.
+    pub(crate) fn set_notices(&self, set: &Uid, notices: BTreeSet<Notice>, now: i64) -> Report {
         let mut sets = self.0.lock();
         if notices.is_empty() && !sets.contains_key(set) {
-            return Vec::new();
+            return Report::default();
         }
         let entry = sets.entry(set.clone()).or_default();
-        let new = notices.difference(&entry.notices).cloned().collect();
-        entry.notices = notices;
-        new
+        let new = notices.iter().filter(|it| !entry.notices.contains_key(*it)).cloned().collect();
+        let first_seen = |it: &Notice| entry.notices.get(it).copied().unwrap_or(now);
+        entry.notices = notices.into_iter().map(|it| (first_seen(&it), it)).map(|(at, it)| (it, at)).collect();
+        let blocked_since = entry.notices.iter().filter_map(|(notice, at)| notice.blocked_since(*at)).min();
+        Report { new, blocked_since }
     }
 
     /// Removes a deleted set.
@@ -58,13 +69,17 @@ mod tests {
     fn a_notice_is_new_once_until_it_changes() {
         let (memory, set) = (Memory::default(), Uid::new("u"));
         let quota = |pod: &str| BTreeSet::from([Notice::QuotaExceeded { pod: pod.to_owned() }]);
-        assert_eq!(memory.set_notices(&set, BTreeSet::new()).len(), 0);
+        let set_notices = |notices: BTreeSet<Notice>, now: i64| {
+            let Report { new, blocked_since } = memory.set_notices(&set, notices, now);
+            (new.len(), blocked_since)
+        };
+        assert_eq!(set_notices(BTreeSet::new(), 1), (0, None));
         assert_eq!(memory.0.lock().len(), 0, "a set without notices has no entry");
-        assert_eq!(memory.set_notices(&set, quota("a")).len(), 1);
-        assert_eq!(memory.set_notices(&set, quota("a")).len(), 0);
-        assert_eq!(memory.set_notices(&set, quota("b")).len(), 1);
-        assert_eq!(memory.set_notices(&set, BTreeSet::new()).len(), 0);
-        assert_eq!(memory.set_notices(&set, quota("b")).len(), 1, "it is over, and begins again");
+        assert_eq!(set_notices(quota("a"), 2), (1, Some(2)));
+        assert_eq!(set_notices(quota("a"), 3), (0, Some(2)), "since it was first seen");
+        assert_eq!(set_notices(quota("b"), 4), (1, Some(4)));
+        assert_eq!(set_notices(BTreeSet::new(), 5), (0, None));
+        assert_eq!(set_notices(quota("b"), 6), (1, Some(6)), "it is over, and begins again");
         memory.remove(&set);
         assert_eq!(memory.0.lock().len(), 0);
     }

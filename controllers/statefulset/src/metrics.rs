@@ -6,8 +6,6 @@ use api::{StatefulSet, Uid};
 use metrics::{IntGaugeVec, Metrics};
 use parking_lot::Mutex;
 
-use crate::rules::notices::Notice;
-
 const SET_LABELS: [&str; 3] = ["statefulset_namespace", "statefulset_name", "pod_management_policy"];
 
 /// The gauges of rollouts.
@@ -34,7 +32,7 @@ impl Meters {
             ),
             blocked_since: metrics.gauges(
                 "mini_kcm_statefulset_blocked_since_timestamp_seconds",
-                "Since when a StatefulSet has waited for one pod, if that is longer than ten minutes.",
+                "Since when a StatefulSet has waited for one pod, if that is longer than ten minutes, or for a quota.",
                 &SET_LABELS,
             ),
             series: Mutex::default(),
@@ -52,11 +50,7 @@ impl Meters {
     }
 
     /// Sets since when a set is blocked, or that it is not.
-    pub(crate) fn set_blocked<'a>(&self, set: &StatefulSet, mut notices: impl Iterator<Item = &'a Notice>) {
-        let since = notices.find_map(|it| match it {
-            Notice::Blocked { since, .. } => Some(*since),
-            _ => None,
-        });
+    pub(crate) fn set_blocked_since(&self, set: &StatefulSet, since: Option<i64>) {
         match since {
             Some(since) => {
                 let labels = self.labels(set);

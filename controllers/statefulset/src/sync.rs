@@ -217,8 +217,9 @@ fn report(
         Due::After(left) => next_check = next_check.or(seconds(Some(left))),
         Due::Never => {}
     }
-    ctx.meters.set_blocked(set, notices.iter());
-    for notice in ctx.memory.set_notices(&set.meta.uid, notices) {
+    let reported = ctx.memory.set_notices(&set.meta.uid, notices, snapshot.now.as_second());
+    ctx.meters.set_blocked_since(set, reported.blocked_since);
+    for notice in reported.new {
         ctx.send_event(owner, events::EventType::Warning, notice.reason(), notice.message());
     }
     if ctx.gates.max_unavailable {

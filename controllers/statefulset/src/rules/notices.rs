@@ -89,6 +89,15 @@ impl Notice {
         }
     }
 
+    /// Since when the set is blocked, if this notice blocks it. `first_seen` is when the notice was first seen.
+    pub(crate) fn blocked_since(&self, first_seen: i64) -> Option<i64> {
+        match self {
+            Self::Blocked { since, .. } => Some(*since),
+            Self::QuotaExceeded { .. } => Some(first_seen),
+            Self::NameTooLong { .. } | Self::ClaimsDiffer { .. } => None,
+        }
+    }
+
     /// The message of the event.
     pub(crate) fn message(&self) -> String {
         match self {

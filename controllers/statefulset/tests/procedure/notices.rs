@@ -57,9 +57,11 @@ async fn a_quota_that_prevents_a_creation_is_reported_once() {
     world.fail_requests(|line, _| {
         (line == "create pods").then(|| Interception::status(403, "Forbidden", "exceeded quota: q, requested: pods=1"))
     });
-    let _manager = world.start().await;
+    let manager = world.start().await;
     world.set(json!({}));
     pass(60 * SEC).await;
+    let series = "mini_kcm_statefulset_blocked_since_timestamp_seconds{";
+    assert_eq!(manager.metric_lines(series).len(), 1);
     let events = world.events().await;
     let quota: Vec<_> = events.iter().filter(|it| it.contains("QuotaExceeded")).collect();
     assert_eq!(quota, ["Warning QuotaExceeded: Pod web-0 is not created, because a quota is exceeded"]);
