@@ -131,7 +131,7 @@ fn other(number: usize) -> Value {
             "containers": [{ "name": "main", "image": "example.com/main:1" }] },
         "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
     });
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app,
             "controller": true, "uid": format!("00000000-0000-4000-8000-{:012}", number % 100) }]);
     }
