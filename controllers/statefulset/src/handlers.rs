@@ -115,7 +115,7 @@ pub(crate) fn on_claim(ctx: &Ctx, change: &Change<'_, PersistentVolumeClaim>, la
     }
     // Other changes, such as of the phase, do not concern a set.
     let relevant = |entry: &Entry<PersistentVolumeClaim>| {
-        let spec = entry.readable().map(|it| (it.storage.clone(), it.storage_class.clone()));
+        let spec = entry.readable().map(|it| it.spec.clone());
         (entry.meta().uid.clone(), entry.meta().deletion.is_some(), spec)
     };
     let owners = |entry: &Entry<PersistentVolumeClaim>| entry.meta().owners.clone();

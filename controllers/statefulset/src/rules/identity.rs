@@ -14,12 +14,12 @@ const MAX_LABEL: usize = 63;
 
 /// `<set>-<ordinal>`
 pub(crate) fn pod_name(set: &str, ordinal: i32) -> String {
-    format!("{set}-{ordinal}")
+    [set, &ordinal.to_string()].join("-")
 }
 
 /// `<template>-<set>-<ordinal>`. The scheduler reads this form when it spreads zones (`ChooseZoneForVolume`).
 pub(crate) fn claim_name(template: &str, set: &str, ordinal: i32) -> String {
-    format!("{template}-{set}-{ordinal}")
+    [template, set, &ordinal.to_string()].join("-")
 }
 
 /// The name of the set in the name of a pod or claim, and its ordinal (`getParentNameAndOrdinal`). The ordinal is `None`
@@ -43,7 +43,8 @@ pub(crate) fn is_member_name(name: &str, set: &str) -> bool {
 /// The ordinal of a pod of this set. `None` for a name that this controller never gives, such as `web-01`.
 pub(crate) fn ordinal(pod: &str, set: &str) -> Option<i32> {
     let (parent, ordinal) = parent_and_ordinal(pod)?;
-    ordinal.filter(|it| parent == set && pod_name(set, *it) == pod)
+    let digits = pod.get(parent.len() + 1..)?;
+    ordinal.filter(|_| parent == set && (digits == "0" || !digits.starts_with('0')))
 }
 
 /// The names of the sets that a claim of this name may belong to, each with the name of the template.

@@ -1,8 +1,7 @@
 //! What is reported to users once, and again only after a change.
 
-use api::{PersistentVolumeClaim, Pod};
+use api::{Atom, ClaimSpec, Pod};
 use clock::Timestamp;
-use serde_json::Value;
 
 use crate::rules::{identity::claim_name, snapshot::Snapshot};
 
@@ -150,11 +149,10 @@ impl Waiting<'_> {
 /// The notice about existing claims that differ from their templates.
 pub(crate) fn differing_claims(snapshot: &Snapshot<'_>) -> Option<Notice> {
     let templates = &snapshot.set.spec.claim_templates;
-    let specs: Vec<Value> = templates.iter().map(|it| serde_json::from_str(&it.raw).unwrap_or_default()).collect();
     let (mut count, mut examples) = (0, Vec::new());
     for slot in &snapshot.slots {
-        for ((template, spec), claim) in templates.iter().zip(&specs).zip(&slot.claims) {
-            let Some(difference) = claim.as_ref().and_then(|it| difference(&spec["spec"], it)) else { continue };
+        for (template, claim) in templates.iter().zip(&slot.claims) {
+            let Some(difference) = claim.as_ref().and_then(|it| difference(&template.spec, &it.spec)) else { continue };
             count += 1;
             if examples.len() < EXAMPLES {
                 let name = claim_name(&template.name, &snapshot.set.meta.name, slot.ordinal);
@@ -166,23 +164,20 @@ pub(crate) fn differing_claims(snapshot: &Snapshot<'_>) -> Option<Notice> {
 }
 
 /// The first field of a claim that differs from the template, if the template has the field.
-fn difference(template: &Value, claim: &PersistentVolumeClaim) -> Option<String> {
-    let modes = template["accessModes"].as_array().map(|it| {
-        let modes: Vec<&str> = it.iter().filter_map(Value::as_str).collect();
-        modes.join(",")
-    });
+fn difference(template: &ClaimSpec, claim: &ClaimSpec) -> Option<String> {
     let fields = [
-        ("storage", template["resources"]["requests"]["storage"].as_str(), Some(&*claim.storage)),
-        ("storageClassName", template["storageClassName"].as_str(), claim.storage_class.as_deref()),
-        ("accessModes", modes.as_deref(), Some(&*claim.access_modes)),
+        ("storage", &template.storage, &claim.storage),
+        ("storageClassName", &template.storage_class, &claim.storage_class),
+        ("accessModes", &template.access_modes, &claim.access_modes),
     ];
-    let (field, wanted, is) = fields.into_iter().find(|(_, wanted, is)| wanted.is_some_and(|it| Some(it) != *is))?;
-    Some(format!("{field} {}, the template {}", is.unwrap_or("none"), wanted.unwrap_or_default()))
+    let (field, wanted, is) = fields.into_iter().find(|(_, wanted, is)| wanted.is_some() && wanted != is)?;
+    let text = |it: &Option<Atom>| it.clone().unwrap_or_else(|| "none".into());
+    Some(format!("{field} {}, the template {}", text(is), text(wanted)))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{

@@ -229,7 +229,7 @@ impl<'a> Plan<'a> {
                 return Step::wait(WaitCause::NotAvailable);
             }
         }
-        if has_identity(pod) && has_volumes(snapshot, pod, ordinal) && has_claim_owners() {
+        if has_identity(pod) && has_volumes(snapshot, pod, slot) && has_claim_owners() {
             return Step::DONE;
         }
         Step::act(Action::Repair { pod, ordinal }, false)
@@ -334,10 +334,13 @@ fn claims_to_correct<'a>(slot: &Slot<'a>) -> Option<Action<'a>> {
 }
 
 /// Whether the pod has a volume for each claim (`storageMatches`).
-fn has_volumes(snapshot: &Snapshot<'_>, pod: &Pod, ordinal: i32) -> bool {
-    snapshot.set.spec.claim_templates.iter().all(|template| {
-        let name = identity::claim_name(&template.name, &snapshot.set.meta.name, ordinal);
-        pod.claims.iter().any(|it| *it.volume == *template.name && *it.claim == *name)
+fn has_volumes(snapshot: &Snapshot<'_>, pod: &Pod, slot: &Slot<'_>) -> bool {
+    snapshot.set.spec.claim_templates.iter().zip(&slot.claims).all(|(template, claim)| {
+        let mut of_template = pod.claims.iter().filter(|it| *it.volume == *template.name);
+        of_template.any(|it| match claim {
+            Some(claim) => it.claim == claim.meta.name,
+            None => *it.claim == *identity::claim_name(&template.name, &snapshot.set.meta.name, slot.ordinal),
+        })
     })
 }
 

@@ -3,8 +3,12 @@
 //! A claim whose pod is scaled down is owned by the pod, so that the garbage collector deletes it after the pod. A claim
 //! that must go with the set is owned by the set.
 
-use api::{ClaimRetention, OwnerRef, StatefulSet, Typed, Uid};
+use api::{ClaimRetention, OwnerRef, StatefulSet, Uid};
 use serde_json::{Value, json};
+
+/// How a claim refers to a set.
+const API_VERSION: &str = "apps/v1";
+const KIND: &str = "StatefulSet";
 
 /// The objects that may own a claim.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +45,8 @@ enum Named {
 
 impl Owners<'_> {
     fn named(&self, api_version: &str, kind: &str, name: &str) -> Named {
-        let resource = StatefulSet::resource();
         match (api_version, kind) {
-            (group_version, kind) if *group_version == resource.api_version() && *kind == *resource.kind => {
-                if *name == *self.set.meta.name { Named::Set } else { Named::Other }
-            }
+            (API_VERSION, KIND) if *name == *self.set.meta.name => Named::Set,
             ("v1", "Pod") if name == self.pod_name => Named::Pod,
             _ => Named::Other,
         }
@@ -129,10 +130,9 @@ impl Owners<'_> {
 
     /// The references that this controller adds.
     pub(crate) fn references(&self) -> Vec<Value> {
-        let resource = StatefulSet::resource();
         let (by_set, by_pod) = self.wanted();
-        let set = (resource.api_version(), &*resource.kind, &*self.set.meta.name, Some(&self.set.meta.uid));
-        let pod = ("v1".to_owned(), "Pod", self.pod_name, self.pod_uid);
+        let set = (API_VERSION, KIND, &*self.set.meta.name, Some(&self.set.meta.uid));
+        let pod = ("v1", "Pod", self.pod_name, self.pod_uid);
         let wanted = [(by_set, set), (by_pod, pod)].into_iter().filter(|(wanted, _)| *wanted).map(|(_, it)| it);
         wanted
             .filter_map(|(api_version, kind, name, uid)| {

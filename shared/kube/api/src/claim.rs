@@ -7,12 +7,19 @@ use crate::{Atom, Cached, Meta, MetaRef, NoIndex, Resource, Typed, json::as_json
 pub struct PersistentVolumeClaim {
     /// The common metadata.
     pub meta: Meta,
-    /// The requested storage as in the API, for example `10Gi`; empty if there is none.
-    pub storage: Atom,
-    /// The storage class; `None` if there is none.
+    /// What was requested.
+    pub spec: ClaimSpec,
+}
+
+/// The fields of the spec of a claim, or of the template of a claim, that our controllers read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimSpec {
+    /// The requested storage as in the API, for example `10Gi`.
+    pub storage: Option<Atom>,
+    /// The storage class.
     pub storage_class: Option<Atom>,
     /// All access modes in their order, separated by commas.
-    pub access_modes: Atom,
+    pub access_modes: Option<Atom>,
 }
 
 impl Cached for PersistentVolumeClaim {
@@ -38,26 +45,29 @@ impl<'de> Deserialize<'de> for PersistentVolumeClaim {
         #[derive(Deserialize)]
         struct Wire {
             metadata: Metadata,
-            spec: Option<WireSpec>,
+            spec: Option<ClaimSpec>,
         }
         let Wire { metadata, spec } = Wire::deserialize(deserializer)?;
-        let WireSpec { resources, storage_class_name, access_modes } = spec.unwrap_or_default();
-        let storage = resources.and_then(|it| it.requests).and_then(|it| it.storage);
-        Ok(Self {
-            meta: metadata.meta,
-            storage: storage.unwrap_or_default(),
-            storage_class: storage_class_name,
-            access_modes: access_modes.unwrap_or_default().join(",").into(),
-        })
+        Ok(Self { meta: metadata.meta, spec: spec.unwrap_or_default() })
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    resources: Option<WireResources>,
-    storage_class_name: Option<Atom>,
-    access_modes: Option<Vec<String>>,
+impl<'de> Deserialize<'de> for ClaimSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            resources: Option<WireResources>,
+            storage_class_name: Option<Atom>,
+            access_modes: Option<Vec<String>>,
+        }
+        let Wire { resources, storage_class_name, access_modes } = Wire::deserialize(deserializer)?;
+        Ok(Self {
+            storage: resources.and_then(|it| it.requests).and_then(|it| it.storage),
+            storage_class: storage_class_name,
+            access_modes: access_modes.map(|it| it.join(",").into()),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -80,9 +90,9 @@ mod tests {
             "spec":{"accessModes":["ReadWriteOnce","ReadOnlyMany"],"storageClassName":"fast",
                 "resources":{"requests":{"storage":"1Gi"}}},"status":{"phase":"Bound"}}"#;
         let read = PersistentVolumeClaim::decode_object(text.as_bytes()).unwrap();
-        assert_eq!((&*read.storage, read.storage_class.as_deref()), ("1Gi", Some("fast")));
-        assert_eq!(&*read.access_modes, "ReadWriteOnce,ReadOnlyMany");
+        let (storage, modes) = (Some("1Gi".into()), Some("ReadWriteOnce,ReadOnlyMany".into()));
+        assert_eq!(read.spec, ClaimSpec { storage, storage_class: Some("fast".into()), access_modes: modes });
         let bare = PersistentVolumeClaim::decode_object(br#"{"metadata":{"name":"c"},"spec":null}"#).unwrap();
-        assert_eq!((&*bare.storage, bare.storage_class, &*bare.access_modes), ("", None, ""));
+        assert_eq!(bare.spec, ClaimSpec::default());
     }
 }

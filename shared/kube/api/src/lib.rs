@@ -41,7 +41,7 @@ mod time;
 pub mod uri;
 
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
-pub use claim::PersistentVolumeClaim;
+pub use claim::{ClaimSpec, PersistentVolumeClaim};
 pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
 pub use controller_revision::{ControllerRevision, RevisionIndex};
@@ -62,8 +62,8 @@ pub use raw::{RawMetadata, StatusOwner};
 pub use resource::Resource;
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use stateful_set::{
-    ClaimRetention, ClaimTemplate, IntOrPercent, PodManagementPolicy, RollingUpdate, StatefulSet, StatefulSetIndex,
-    StatefulSetSpec, StatefulSetStatus, UpdateStrategyType,
+    ClaimRetention, ClaimTemplate, IntOrPercent, PodManagementPolicy, RollingUpdate, StatefulSet, StatefulSetSpec,
+    StatefulSetStatus, UpdateStrategyType,
 };
 pub use status::{Cause, Details, Status};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};

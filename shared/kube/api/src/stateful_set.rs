@@ -2,7 +2,7 @@ use serde::{Deserialize, Deserializer, de::MapAccess};
 use serde_json::value::RawValue;
 
 use crate::{
-    Atom, Cached, Labels, Meta, MetaRef, RawMetadata, Resource, Selector, StatusOwner, Typed,
+    Cached, ClaimSpec, Labels, Meta, MetaRef, NoIndex, RawMetadata, Resource, Selector, StatusOwner, Typed,
     json::{as_json, named, next_or_default},
     labels::Pairs,
     metadata::{Extra, Metadata},
@@ -118,19 +118,14 @@ pub enum IntOrPercent {
 pub struct ClaimTemplate {
     /// The name of the volume, and the first part of the names of the claims.
     pub name: Box<str>,
+    /// The fields that are compared with those of existing claims.
+    pub spec: ClaimSpec,
     /// The whole template as unchanged JSON.
     pub raw: Box<str>,
 }
 
-/// The index of StatefulSets.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum StatefulSetIndex {
-    /// The StatefulSets of a namespace.
-    Namespace(Atom),
-}
-
 impl Cached for StatefulSet {
-    type Index = StatefulSetIndex;
+    type Index = NoIndex;
 
     as_json!();
 
@@ -138,12 +133,7 @@ impl Cached for StatefulSet {
         self.meta.as_ref()
     }
 
-    fn index(&self, add: &mut dyn FnMut(StatefulSetIndex)) {
-        add(StatefulSetIndex::Namespace(self.meta.namespace.clone()));
-    }
-
-    /// One that does not decode has no entry, because it can select no pod.
-    fn index_meta(_: MetaRef<'_>, _: &mut dyn FnMut(StatefulSetIndex)) {}
+    fn index(&self, _: &mut dyn FnMut(NoIndex)) {}
 }
 
 impl Typed for StatefulSet {
@@ -286,15 +276,16 @@ impl<'de> Deserialize<'de> for ClaimTemplate {
         #[derive(Deserialize)]
         struct Wire {
             metadata: Option<WireName>,
+            spec: Option<ClaimSpec>,
         }
         #[derive(Deserialize)]
         struct WireName {
             name: Option<Box<str>>,
         }
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let Wire { metadata } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
+        let Wire { metadata, spec } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
         let name = metadata.and_then(|it| it.name).unwrap_or_default();
-        Ok(Self { name, raw: raw.into() })
+        Ok(Self { name, spec: spec.unwrap_or_default(), raw: raw.into() })
     }
 }
 
