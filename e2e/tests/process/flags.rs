@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -14,7 +12,7 @@ use std::{
 use e2e::{Build, ControlPlane, Flavour, Identity, Launch, Options, assets_or_skip, binary, eventually, report};
 use http::Method;
 
-use support::{On, on_both_servers};
+use crate::support::{On, on_both_servers};
 
 /// The limit for everything that works without a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);

@@ -3,8 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-mod support;
-
 use std::{path::Path, time::Duration};
 
 use e2e::{
@@ -14,11 +12,11 @@ use e2e::{
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use support::On;
+use crate::support::On;
 
 /// The limit for everything that works without a fault; rates use a window of one minute.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
-const DASHBOARD: &str = include_str!("../mixin/dashboard.promql");
+const DASHBOARD: &str = include_str!("../../mixin/dashboard.promql");
 /// Upstream's own names, which promtool complains about. They stay, because existing dashboards use them.
 const UPSTREAMS: [&str; 3] = [
     "authenticated_user_requests counter metrics should have \"_total\" suffix",

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "scenarios are tests, called by the macro's")]
 
-mod support;
-
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -15,7 +13,7 @@ use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Signal, eventually,
 use http::Method;
 use serde_json::{Value, json};
 
-use support::{On, Server, on_both_servers};
+use crate::support::{On, Server, on_both_servers};
 
 /// The limit for everything that works without a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allowed::Kind;
+use super::allowed::Kind;
 
 /// One metric family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

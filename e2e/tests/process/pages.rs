@@ -3,9 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod allowed;
 mod families;
 

@@ -1,0 +1,16 @@
+//! Flags, logs, accounts, served pages, the playground, and the handover to another manager.
+//!
+//! They are one binary, so that they run beside each other: each mostly waits for other processes.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod flags;
+mod front_proxy;
+mod handover;
+mod identity;
+mod kubectl;
+mod logs;
+mod pages;
+mod playground;
+mod prometheus;
