@@ -3,6 +3,7 @@
 use api::{Pod, StatefulSet, Typed};
 use client::{ApiError, DeleteOptions, Patch, Written};
 use events::EventType;
+use informer::StoreError;
 use serde_json::{Map, Value, json, value::RawValue};
 use workload::{Extra, Owner, PodTemplate, SlowStart, is_gone, server_message};
 
@@ -78,6 +79,8 @@ pub(crate) enum ApplyError {
     /// Other data than a patch that replaces the template.
     #[error("the data of the revision {0} has no template")]
     Revision(Box<str>),
+    #[error("cannot read the cache of sets")]
+    Cache(#[from] StoreError),
     #[error("cannot encode a pod")]
     Encode(#[from] serde_json::Error),
 }
@@ -200,11 +203,11 @@ impl Calls<'_> {
         Ok(())
     }
 
-    /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted only
-    /// as it was seen, because a cache that is late may show all ready pods as broken.
+    /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted
+    /// only as it was seen, because a cache that is late may show all ready pods as broken.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
         // Its pods may be orphans now (`--cascade=orphan`).
-        if !self.ctx.is_alive(self.set) {
+        if !self.ctx.is_alive(self.set)? {
             return Ok(false);
         }
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);

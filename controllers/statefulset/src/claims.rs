@@ -74,7 +74,7 @@ impl ClaimsError {
     pub(crate) fn is_from_server(&self) -> bool {
         match self {
             Self::Create { source, .. } | Self::Owners { source, .. } => is_from_server(source),
-            Self::Many(all) => all.iter().all(Self::is_from_server),
+            Self::Many(all) => all.iter().any(Self::is_from_server),
             Self::Changed(_) | Self::Set(_) => false,
             Self::Cache(_) | Self::Terminating(_) | Self::Claim { .. } | Self::Template { .. } => true,
         }
@@ -211,8 +211,8 @@ async fn replace_owners(
     if metadata["uid"] != json!(meta.uid) || metadata["resourceVersion"] != json!(meta.version) {
         return Err(ClaimsError::Changed(name()));
     }
-    // A claim that is orphaned together with the set must not get an owner again: it would be deleted with that owner. The
-    // set is read after the claim, so that a later removal of the reference conflicts.
+    // A claim that is orphaned together with the set must not get an owner again: it would be deleted with that owner.
+    // The set is read after the claim, so that a later removal of the reference conflicts.
     if !has_conflict && !owners.references().is_empty() {
         check_owner(&ctx.writer, owner).await?;
     }

@@ -1,9 +1,9 @@
 //! Runs pods with a stable identity and storage, in order.
 //!
-//! Guarantees: there are never two pods of one ordinal, because a pod is created only when the one before it is gone from
-//! the API. With the policy OrderedReady pods are created and scaled down one at a time. An update deletes no pod below the
-//! partition. A claim is never deleted by this controller; the retention policy sets its owner references, and the garbage collector acts
-//! on them.
+//! Guarantees: there are never two pods of one ordinal, because a pod is created only when the one before it is gone
+//! from the API. With the policy OrderedReady pods are created and scaled down one at a time. An update deletes no pod
+//! below the partition. A claim is never deleted by this controller; the retention policy sets its owner references,
+//! and the garbage collector acts on them.
 //!
 //! Reading order: `sync` (one set, top to bottom), `handlers` (which events enqueue a set). Then `rules`, which decides
 //! and is pure. Then the writes: `apply` (pods), `claims`. Last the shared state: `memory`, `metrics`.
@@ -33,7 +33,7 @@ use controller::{
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::{Index, Informer};
+use informer::{Index, Informer, StoreError};
 use revisions::RevisionControl;
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, Owner};
@@ -95,9 +95,11 @@ pub const REGISTRATION: Registration = Registration {
 pub struct Options {
     /// `--concurrent-statefulset-syncs`
     pub workers: usize,
-    /// The feature gate StaleControllerConsistencyStatefulSet: a set waits until the caches show the last writes for it.
+    /// The feature gate StaleControllerConsistencyStatefulSet: a set waits until the caches show the last writes for
+    /// it.
     pub read_own_writes: bool,
-    /// The feature gate StatefulSetSemanticRevisionComparison: new defaults of the server are no change of the template.
+    /// The feature gate StatefulSetSemanticRevisionComparison: new defaults of the server are no change of the
+    /// template.
     pub compare_semantically: bool,
     /// The feature gate MaxUnavailableStatefulSet.
     pub max_unavailable: bool,
@@ -222,11 +224,10 @@ impl Ctx {
         }
     }
 
-    /// False if the set is gone or being deleted, or if another one has its name. The next sync reports an error of the
-    /// cache.
-    fn is_alive(&self, set: &StatefulSet) -> bool {
-        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name);
-        now.is_ok_and(|it| it.is_some_and(|it| it.meta.uid == set.meta.uid && it.meta.deletion.is_none()))
+    /// False if the set is gone or being deleted, or if another one has its name.
+    fn is_alive(&self, set: &StatefulSet) -> Result<bool, StoreError> {
+        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name)?;
+        Ok(now.is_some_and(|it| it.meta.uid == set.meta.uid && it.meta.deletion.is_none()))
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

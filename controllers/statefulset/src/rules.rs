@@ -1,7 +1,8 @@
 //! What to do for a StatefulSet. Pure.
 //!
-//! Reading order: `identity` (names and ordinals), `history` (revisions), `retention` (the owners of claims), `snapshot`
-//! (the input), `plan` (pods), `rollout` (the last stage of a plan), `status`, `notices` (events about sets that make no progress).
+//! Reading order: `identity` (names and ordinals), `history` (revisions), `retention` (the owners of claims),
+//! `snapshot` (the input), `plan` (pods), `rollout` (the last stage of a plan), `status`, `notices` (events about sets
+//! that make no progress).
 
 pub(crate) mod history;
 pub(crate) mod identity;

@@ -155,8 +155,8 @@ async fn find_revisions(
     history: &[Arc<ControllerRevision>],
 ) -> Result<(SetRevisions, i32), SyncError> {
     let collision_count = set.status.collision_count.unwrap_or_default();
-    // The garbage collector deletes or orphans its revisions. An orphaned one is not in the history, and would be created
-    // again.
+    // The garbage collector deletes or orphans its revisions. An orphaned one is not in the history, and would be
+    // created again.
     if owner.deleting {
         let of_status = |name: &str| Revision { name: name.into(), data: Box::default() };
         let current = of_status(&set.status.current_revision);

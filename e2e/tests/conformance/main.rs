@@ -83,7 +83,8 @@ const ACCEPTANCE: std::ops::RangeInclusive<u32> = 1..=122;
 fn every_behaviour_of_the_specification_has_a_case() {
     let cases: Vec<String> = TOPICS.iter().flat_map(|(topic, _)| topics::read(topic)).map(|case| case.name).collect();
     assert!(cases.len() >= 300, "{} cases", cases.len());
-    let kubectl = include_str!("../kubectl.rs").lines().filter_map(|line| line.split_once("fn ")).map(|(_, name)| name);
+    let kubectl =
+        include_str!("../process/kubectl.rs").lines().filter_map(|line| line.split_once("fn ")).map(|(_, name)| name);
     let names = cases.iter().map(String::as_str).chain(kubectl);
     let numbers: std::collections::BTreeSet<u32> = names.flat_map(acceptance_numbers).collect();
     let wanted: std::collections::BTreeSet<u32> = ACCEPTANCE.collect();

@@ -2,6 +2,8 @@
 //!
 //! They are one binary, so that they run beside each other: each mostly waits for other processes.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,8 +1,6 @@
 //! The pages of port 10257, compared with kube-controller-manager on the same API server. Every difference is in
 //! `docs/differences.md`, and every line there is still a difference.
 
-#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
-
 mod allowed;
 mod families;
 

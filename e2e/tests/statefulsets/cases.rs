@@ -41,7 +41,6 @@ impl Case {
         self
     }
 
-    /// Changes the spec, after which all pods have the present template.
     fn edit(self, spec: Value, updated: i64) -> Self {
         self.then(Step::Edit(spec, updated))
     }

@@ -22,8 +22,8 @@ pub(crate) fn claim_name(template: &str, set: &str, ordinal: i32) -> String {
     [template, set, &ordinal.to_string()].join("-")
 }
 
-/// The name of the set in the name of a pod or claim, and its ordinal (`getParentNameAndOrdinal`). The ordinal is `None`
-/// if it is too large.
+/// The name of the set in the name of a pod or claim, and its ordinal (`getParentNameAndOrdinal`). The ordinal is
+/// `None` if it is too large.
 fn parent_and_ordinal(name: &str) -> Option<(&str, Option<i32>)> {
     let (parent, digits) = name.rsplit_once('-')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());

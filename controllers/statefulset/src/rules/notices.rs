@@ -110,7 +110,7 @@ impl Notice {
                 };
                 format!("waiting for Pod {pod} ({node}), {state} since {since}")
             }
-            Self::NameTooLong { pod, why } => format!("Pod {pod} is not created: {why}"),
+            Self::NameTooLong { pod, why } => format!("Pod {pod} cannot be created: {why}"),
             Self::ClaimsDiffer { count, examples } => {
                 format!("volumeClaimTemplates are not applied to {count} existing claims that differ: {examples}")
             }
@@ -134,7 +134,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// The notice, once the set has waited for long. A pod that is ready becomes available in time, so it blocks nothing.
+    /// The notice, once the set has waited for long. A pod that is ready becomes available in time, so it blocks
+    /// nothing.
     pub(crate) fn notice(self, now: i64) -> Due<Notice> {
         let Some(since) = self.since().filter(|_| self.cause != WaitCause::NotAvailable) else { return Due::Never };
         let left = since.saturating_add(BLOCKED_AFTER).saturating_sub(now);

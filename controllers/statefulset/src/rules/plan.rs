@@ -124,34 +124,30 @@ pub(crate) fn plan<'a>(snapshot: &Snapshot<'a>) -> Plan<'a> {
     plan
 }
 
-/// Whether pods must still be created, deleted or replaced.
+/// Whether pods must still be created, deleted or replaced, or become ready for an update to end.
 fn is_incomplete(snapshot: &Snapshot<'_>) -> bool {
-    let is_updating = snapshot.set.spec.update_strategy != UpdateStrategyType::OnDelete;
-    let to_update = if is_updating { snapshot.slots.get(snapshot.partition()..) } else { None };
-    !snapshot.condemned.is_empty()
-        || snapshot.slots.iter().any(|it| it.pod.is_none())
-        || to_update.into_iter().flatten().filter_map(|it| it.pod).any(|it| snapshot.is_outdated(it))
+    let is_updating = snapshot.set.spec.update_strategy != UpdateStrategyType::OnDelete
+        && snapshot.revisions.current != snapshot.revisions.update;
+    is_updating || !snapshot.condemned.is_empty() || snapshot.slots.iter().any(|it| it.pod.is_none())
 }
 
 impl<'a> Plan<'a> {
     /// Deletes all outdated pods. Returns true while any of them exists.
     fn add_recreate_stages(&mut self, snapshot: &Snapshot<'a>) -> bool {
-        let slots = snapshot.slots.iter().filter_map(|it| it.pod);
-        let all = slots.chain(snapshot.condemned.iter().map(|it| it.pod));
-        let outdated: Vec<&Pod> = all.filter(|it| snapshot.is_outdated(it)).collect();
-        let to_delete = outdated.iter().filter(|it| it.meta.deletion.is_none());
-        let to_delete: Vec<_> = to_delete.map(|pod| Action::Delete { pod, cause: DeleteCause::Update }).collect();
+        let of_slots: Vec<&Pod> = snapshot.outdated_pods(0).collect();
+        let of_condemned = snapshot.condemned.iter().map(|it| it.pod).filter(|it| snapshot.is_outdated(it));
+        let outdated: Vec<&Pod> = of_slots.iter().copied().chain(of_condemned).collect();
+        if outdated.is_empty() {
+            return false;
+        }
         let terminating = outdated.iter().find(|it| it.meta.deletion.is_some());
         self.waiting = terminating.map(|pod| Waiting { pod, cause: WaitCause::Terminating });
-        if self.has_name_fault(snapshot, &to_delete) {
-            return true;
-        }
-        if !outdated.is_empty() {
-            self.add_claim_corrections(snapshot);
-            self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
-        }
-        self.stages.push(to_delete);
-        !outdated.is_empty()
+        self.add_claim_corrections(snapshot);
+        self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
+        let kept = if self.add_name_notice(snapshot) { of_slots.len() } else { 0 };
+        let to_delete = outdated.iter().skip(kept).filter(|it| it.meta.deletion.is_none());
+        self.stages.push(to_delete.map(|pod| Action::Delete { pod, cause: DeleteCause::Update }).collect());
+        true
     }
 
     fn add_ordered_stages(&mut self, snapshot: &Snapshot<'a>) {
@@ -164,7 +160,10 @@ impl<'a> Plan<'a> {
             self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| Waiting { pod, cause });
             if self.waiting.as_ref().is_some_and(|it| it.cause == WaitCause::NotReady) {
                 match replacement_of_blocked_pod(snapshot) {
-                    Due::Now(action) => self.stages.push(vec![action]),
+                    Due::Now((slot, pod)) => {
+                        let action = self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Broken);
+                        self.stages.push(vec![action]);
+                    }
                     Due::After(left) => self.check_after = Some(left),
                     Due::Never => {}
                 }
@@ -209,8 +208,7 @@ impl<'a> Plan<'a> {
             if is_terminating {
                 return Step::wait(WaitCause::Terminating);
             }
-            let action = claims_to_correct(slot).unwrap_or(Action::Delete { pod, cause: DeleteCause::Ended });
-            return Step::act(action, true);
+            return Step::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
         }
         let is_usable =
             |it: &Option<Arc<PersistentVolumeClaim>>| it.as_ref().is_some_and(|it| it.meta.deletion.is_none());
@@ -265,17 +263,37 @@ impl<'a> Plan<'a> {
         );
     }
 
-    /// Adds a notice if the first of these pods could not be created again, because the name of its new revision is too long.
-    /// The others could not either.
-    fn has_name_fault(&mut self, snapshot: &Snapshot<'a>, deletions: &[Action<'a>]) -> bool {
-        let Some(Action::Delete { pod, .. }) = deletions.first() else { return false };
-        let Some(why) = identity::label_fault(&pod.meta.name, snapshot.revisions.update) else { return false };
-        self.notices.push(Notice::NameTooLong { pod: pod.meta.name.to_string(), why });
+    /// Deletes a pod. If it still owns one of its claims, which would be deleted with it, only the claims are corrected
+    /// now, and the next sync follows at once.
+    fn delete_or_correct_claims(
+        &mut self,
+        snapshot: &Snapshot<'a>,
+        slot: &Slot<'a>,
+        pod: &'a Pod,
+        cause: DeleteCause,
+    ) -> Action<'a> {
+        let Some(correction) = claims_to_correct(slot) else { return Action::Delete { pod, cause } };
+        // Otherwise another reference must go before, and its removal enqueues the set.
+        if !are_claim_owners_right(snapshot, pod, &slot.claims, false) {
+            self.check_after = Some(0);
+        }
+        correction
+    }
+
+    /// Adds a notice if the name of the update revision is too long for a label, so that the pods of an update could
+    /// not be created. Returns whether it is.
+    fn add_name_notice(&mut self, snapshot: &Snapshot<'a>) -> bool {
+        let lowest = snapshot.outdated_pods(snapshot.partition()).next();
+        let fault = lowest.and_then(|it| Some((it, identity::label_fault(&it.meta.name, snapshot.revisions.update)?)));
+        let Some((pod, why)) = fault else { return false };
+        if self.notices.is_empty() {
+            self.notices.push(Notice::NameTooLong { pod: pod.meta.name.to_string(), why });
+        }
         true
     }
 
     fn add_rollout_stage(&mut self, snapshot: &Snapshot<'a>) {
-        if snapshot.set.spec.update_strategy == UpdateStrategyType::OnDelete {
+        if snapshot.is_cut || snapshot.set.spec.update_strategy == UpdateStrategyType::OnDelete {
             return;
         }
         let ended = self.stages.iter().flatten().filter_map(|it| match it {
@@ -284,9 +302,8 @@ impl<'a> Plan<'a> {
         });
         let ended: HashSet<Uid> = ended.collect();
         let Rollout { delete, waiting, unavailable } = rollout(snapshot, |pod| ended.contains(&pod.meta.uid));
-        let delete: Vec<_> = delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect();
-        if !self.has_name_fault(snapshot, &delete) {
-            self.stages.push(delete);
+        if !self.add_name_notice(snapshot) {
+            self.stages.push(delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect());
         }
         self.waiting = waiting.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
         self.unavailable = Some(unavailable);
@@ -298,8 +315,8 @@ fn new_revision(snapshot: &Snapshot<'_>, ordinal: i32) -> PodRevision {
     if gets_update_revision(snapshot, ordinal, 0) { PodRevision::Update } else { PodRevision::Current }
 }
 
-/// Replaces the highest outdated pod that is broken, if the user allows it and nothing else changes.
-fn replacement_of_blocked_pod<'a>(snapshot: &Snapshot<'a>) -> Due<Action<'a>> {
+/// The pod to replace: the highest outdated one that is broken, if the user allows it and nothing else changes.
+fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Slot<'a>, &'a Pod)> {
     let spec = &snapshot.set.spec;
     let is_allowed = snapshot.set.annotations.get(REPLACE_BLOCKED) == Some("true");
     if !is_allowed || spec.update_strategy != UpdateStrategyType::RollingUpdate {
@@ -322,11 +339,10 @@ fn replacement_of_blocked_pod<'a>(snapshot: &Snapshot<'a>) -> Due<Action<'a>> {
     if left > 0 {
         return Due::After(left);
     }
-    Due::Now(claims_to_correct(slot).unwrap_or(Action::Delete { pod, cause: DeleteCause::Broken }))
+    Due::Now((slot, pod))
 }
 
-/// The correction of the claims of a slot before its pod is deleted, if the pod still owns one: that claim would be deleted
-/// with it.
+/// The correction of the claims of a slot, if the pod still owns one of them.
 fn claims_to_correct<'a>(slot: &Slot<'a>) -> Option<Action<'a>> {
     let pod = slot.pod?;
     let is_owner = slot.claims.iter().flatten().any(|it| it.meta.owners.iter().any(|it| it.uid == pod.meta.uid));

@@ -1,7 +1,7 @@
 //! The owner references of claims (KEP-1847): which references a claim must have, and how it gets them.
 //!
-//! A claim whose pod is scaled down is owned by the pod, so that the garbage collector deletes it after the pod. A claim
-//! that must go with the set is owned by the set.
+//! A claim whose pod is scaled down is owned by the pod, so that the garbage collector deletes it after the pod. A
+//! claim that must go with the set is owned by the set.
 
 use api::{ClaimRetention, OwnerRef, StatefulSet, Uid};
 use serde_json::{Value, json};

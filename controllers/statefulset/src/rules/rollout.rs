@@ -95,9 +95,9 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     broken.chain(healthy.filter_map(update).take(budget)).collect()
 }
 
-/// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were deleted.
-/// Without the block `rollingUpdate` the stored status decides, so that a lost pod does not skip its turn in an update.
-/// A lower pod that is broken would then be created again at the current revision, without end.
+/// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were
+/// deleted. Without the block `rollingUpdate` the stored status decides, so that a lost pod does not skip its turn in
+/// an update. A lower pod that is broken would then be created again at the current revision, without end.
 pub(crate) fn gets_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {

@@ -11,9 +11,9 @@ use crate::rules::{
     retention::Owners,
 };
 
-/// How many missing pods one plan may contain. With an enormous `replicas` a plan must not use all memory, and the next sync
-/// continues.
-const MAX_MISSING: usize = 1000;
+/// A set that misses more pods than this is not updated, and has no slots for the others. With an enormous `replicas`
+/// the slots must not use all memory.
+const MAX_MISSING: usize = 100_000;
 
 /// What is known of a set at one moment.
 #[derive(Debug)]
@@ -22,8 +22,10 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) set: &'a StatefulSet,
     /// All pods of the set, whatever their names.
     pub(crate) members: Vec<&'a Pod>,
-    /// The wanted ordinals in ascending order, without those after the first [`MAX_MISSING`] missing pods.
+    /// The wanted ordinals in ascending order.
     pub(crate) slots: Vec<Slot<'a>>,
+    /// Some of the wanted ordinals have no slot, because too many pods are missing.
+    pub(crate) is_cut: bool,
     /// The pods whose ordinals are not wanted, highest first.
     pub(crate) condemned: Vec<SetPod<'a>>,
     /// The names of the revisions.
@@ -89,7 +91,8 @@ pub(crate) fn gather<'a, E>(
         names.map(|it| claim(&it)).collect::<Result<Vec<_>, E>>()
     };
     let wanted = usize::try_from(spec.replicas).unwrap_or_default();
-    let mut by_ordinal: Vec<Option<&Pod>> = vec![None; wanted.min(pods.len() + MAX_MISSING)];
+    let count = wanted.min(pods.len().saturating_add(MAX_MISSING));
+    let mut by_ordinal: Vec<Option<&Pod>> = vec![None; count];
     let mut condemned = Vec::new();
     for pod in pods.iter().map(|it| &**it) {
         let Some(ordinal) = identity::ordinal(&pod.meta.name, name) else { continue };
@@ -107,7 +110,7 @@ pub(crate) fn gather<'a, E>(
     let slots = slots.map(|(pod, ordinal)| Ok(Slot { ordinal, pod, claims: claims_of(ordinal)? }));
     let slots = slots.collect::<Result<_, E>>()?;
     let members = pods.iter().map(|it| &**it).collect();
-    Ok(Snapshot { set, members, slots, condemned, revisions, now, gates })
+    Ok(Snapshot { set, members, slots, is_cut: count < wanted, condemned, revisions, now, gates })
 }
 
 impl<'a> Snapshot<'a> {
@@ -135,6 +138,12 @@ impl<'a> Snapshot<'a> {
     /// Whether the pod is of another revision than the present template.
     pub(crate) fn is_outdated(&self, pod: &Pod) -> bool {
         identity::revision(pod) != self.revisions.update
+    }
+
+    /// The outdated pods of the slots from this position up, lowest first.
+    pub(crate) fn outdated_pods(&self, from: usize) -> impl Iterator<Item = &'a Pod> {
+        let slots = self.slots.get(from..).unwrap_or_default();
+        slots.iter().filter_map(|it| it.pod).filter(|it| self.is_outdated(it))
     }
 
     /// Whether the pod is not available, or is being deleted (`isUnavailable`).

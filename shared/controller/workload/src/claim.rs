@@ -35,7 +35,7 @@ pub struct Claimed<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// The owner could not be read.
-    #[error("cannot read {owner} before an adoption")]
+    #[error("cannot read {owner} from the server")]
     Owner {
         /// The name of the owner.
         owner: Box<str>,

@@ -477,9 +477,13 @@ fn a_set_waits_for_the_pod_that_blocks_it() {
     assert_eq!(waits(json!({ "replicas": 1 }), &["0 new ready"]), None);
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     assert_eq!(waits(parallel.clone(), &["0 old ready", "1 old ready", "2 new running"]), some("web-2 NotReady"));
-    let complete = ["0 new ready", "1 new ready", "2 new running"];
+    let last = ["0 new ready", "1 new ready", "2 new running"];
     for spec in [json!({}), parallel] {
-        assert_eq!(waits(spec, &complete), None, "nothing else is to be done");
+        assert_eq!(waits(spec.clone(), &last), some("web-2 NotReady"), "the update has not ended");
+        let (set, pods) = (set(spec), pods(&last));
+        let mut snapshot = snapshot_of(&set, &pods, OFF);
+        snapshot.revisions.current = snapshot.revisions.update;
+        assert_eq!(plan(&snapshot).waiting, None, "nothing else is to be done");
     }
     let below = ["0 old ready", "1 old running", "2 old ready"];
     let canary = json!({ "podManagementPolicy": "Parallel", "updateStrategy": rolling(2, json!(1)) });
@@ -510,6 +514,11 @@ fn no_pod_is_deleted_for_a_revision_with_a_name_that_is_no_label() {
         (show(&plan), plan.notices.iter().map(Notice::reason).collect::<Vec<_>>())
     };
     let reported = (String::new(), vec!["NameTooLong"]);
+    let surplus = json!({ "replicas": 2, "updateStrategy": { "type": "Recreate" } });
+    let deleted = ("delete 2 Update".to_owned(), vec!["NameTooLong"]);
+    assert_eq!(decide(surplus, Gates { recreate: true, ..OFF }), deleted, "a surplus pod is not created again");
+    let none = json!({ "replicas": 0, "updateStrategy": { "type": "Recreate" } });
+    assert_eq!(decide(none, Gates { recreate: true, ..OFF }).1, [""; 0]);
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     assert_eq!(decide(parallel.clone(), OFF), reported);
     assert_eq!(decide(parallel, BUDGET), reported);
@@ -528,11 +537,13 @@ fn an_ended_pod_is_deleted_although_its_claim_lacks_the_reference_of_the_set() {
 }
 
 #[test]
-fn a_plan_contains_at_most_a_thousand_missing_pods() {
-    let huge = parallel(json!({ "replicas": i32::MAX }));
-    let pods = pods(&["0 new ready", "2000 new ready"]);
-    let plan = plan(&snapshot_of(&huge, &pods, OFF));
-    assert_eq!(plan.stages.iter().map(Vec::len).sum::<usize>(), 1001, "the pod after them is wanted and stays");
+fn a_set_with_an_enormous_number_of_missing_pods_is_not_updated() {
+    let huge = parallel(json!({ "replicas": i32::MAX, "updateStrategy": rolling(0, json!("100%")) }));
+    let pods = pods(&["0 old ready", "200000 old ready"]);
+    let plan = plan(&snapshot_of(&huge, &pods, BUDGET));
+    let is_creation = |it: &&Action<'_>| matches!(it, Action::Create { .. });
+    assert_eq!(plan.stages.iter().flatten().filter(is_creation).count(), 100_001);
+    assert_eq!(plan.stages.iter().map(Vec::len).sum::<usize>(), 100_001, "nothing else, though all may be unavailable");
     let last = parallel(json!({ "replicas": 3, "ordinals": { "start": i32::MAX - 1 } }));
     assert_eq!(decided(&last, &[], OFF), "create 2147483646, create 2147483647");
 }
