@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_more_than_63_characters_cannot_be_labels() {
+    fn pod_names_of_more_than_63_characters_cannot_be_labels() {
         let long = "a".repeat(64);
         assert_eq!(label_fault("web-0", "web-589f85db5b"), None);
         let of_pod = label_fault(&long, "r").unwrap();

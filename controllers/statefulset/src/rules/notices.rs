@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_differ_from_their_template_are_reported_together() {
+    fn differing_claims_are_reported_together() {
         let mut templates = one_claim();
         templates[0]["spec"]["resources"]["requests"]["storage"] = json!("2Gi");
         let notice = |templates: Value, claims: &[&str]| {

@@ -12,7 +12,7 @@ use crate::rules::{
     identity::{self, has_identity, pod_name},
     notices::{Due, Notice, WaitCause, Waiting},
     retention::ClaimOwners,
-    rollout::{DeleteCause, Rollout, gets_update_revision, rollout},
+    rollout::{DeleteCause, Rollout, is_created_at_update_revision, rollout},
     snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
 };
 
@@ -312,7 +312,7 @@ impl<'a> Plan<'a> {
 
 /// The revision of a new pod (`newVersionedStatefulSetPod`).
 fn new_revision(snapshot: &Snapshot<'_>, ordinal: i32) -> PodRevision {
-    if gets_update_revision(snapshot, ordinal, 0) { PodRevision::Update } else { PodRevision::Current }
+    if is_created_at_update_revision(snapshot, ordinal, 0) { PodRevision::Update } else { PodRevision::Current }
 }
 
 /// The pod to replace: the highest outdated one that is broken, if the user allows it and nothing else changes.
@@ -331,7 +331,7 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
     let is_broken = |it: &&Slot<'a>| it.pod.is_some_and(|it| snapshot.is_outdated(it) && !is_running_and_ready(it));
     let Some((slot, pod)) = above.find(is_broken).and_then(|it| Some((it, it.pod?))) else { return Due::Never };
     let can_be_created = identity::label_fault(&pod.meta.name, snapshot.revisions.update).is_none();
-    if !can_be_created || !gets_update_revision(snapshot, slot.ordinal, 1) {
+    if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, 1) {
         return Due::Never;
     }
     let Some(since) = (Waiting { pod, cause: WaitCause::NotReady }).since() else { return Due::Never };

@@ -89,7 +89,7 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
         return above.iter().rev().filter(can_go).filter_map(update).take(budget).collect();
     }
     let broken = above.iter().rev().filter(|it| it.is_unavailable).filter(can_go).zip(1..);
-    let broken = broken.filter(|(it, deleted)| gets_update_revision(snapshot, it.ordinal, *deleted));
+    let broken = broken.filter(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, *deleted));
     let healthy = above.iter().rev().filter(|it| !it.is_unavailable).filter(can_go);
     let broken = broken.filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));
     broken.chain(healthy.filter_map(update).take(budget)).collect()
@@ -98,7 +98,7 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
 /// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were
 /// deleted. Without the block `rollingUpdate` the stored status decides, so that a lost pod does not skip its turn in
 /// an update. A lower pod that is broken would then be created again at the current revision, without end.
-pub(crate) fn gets_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
+pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {
         Some(rolling_update) => rolling_update.partition,

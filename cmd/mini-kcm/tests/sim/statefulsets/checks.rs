@@ -1,5 +1,7 @@
 //! The guarantees of the StatefulSet controller.
 
+use std::collections::BTreeSet;
+
 use clock::Instant;
 use serde_json::Value;
 use test_cluster::Change;
@@ -20,8 +22,9 @@ pub(super) fn check_write(model: &mut Model, write: &Write, now: Instant) -> Che
     let by_manager = write.by != "world";
     let held = match &*write.resource() {
         SETS => {
-            model.sets.entry(uid).or_default().update_from(after.as_ref(), now);
-            Ok(())
+            let before = model.sets.get(&uid).map(|it| it.status.clone()).unwrap_or_default();
+            model.sets.entry(uid.clone()).or_default().update_from(after.as_ref(), now);
+            if by_manager { check_status(model, &uid, &before, now) } else { Ok(()) }
         }
         PODS => check_pod(model, &uid, after.as_ref(), write.change() == Change::Added, by_manager, now),
         REVISIONS => check_revision(model, &uid, &object, after.is_none(), by_manager, now),
@@ -122,6 +125,20 @@ fn check_deleted(model: &mut Model, pod: &Pod, now: Instant) -> Checked {
         return Err(format!("takes down {down} pods for an update, and {budget} may be unavailable"));
     }
     Ok(())
+}
+
+/// The update revision becomes the current one only after all pods of it were ready.
+fn check_status(model: &Model, uid: &str, before: &Value, now: Instant) -> Checked {
+    let Some(set) = model.sets.get(uid) else { return Ok(()) };
+    let (was, is) = (text(&before["currentRevision"]), text(&set.status["currentRevision"]));
+    if was.is_empty() || was == is {
+        return Ok(());
+    }
+    let of_set = model.pods.values().filter(|it| it.owned_by.contains(uid) && it.revision == is);
+    let was_ready = of_set.filter(|it| it.ready_at.is_some_and(|it| it + LAG >= now));
+    let ordinals: BTreeSet<i64> = was_ready.filter_map(Pod::ordinal).collect();
+    let are_ready = |it: &Spec| (it.start..it.start + it.replicas).all(|it| ordinals.contains(&it));
+    if set.recent(now).any(are_ready) { Ok(()) } else { Err(format!("{is} is the current revision too early")) }
 }
 
 fn set_of<'a>(model: &'a Model, pod: &'a Pod, now: Instant) -> Result<(&'a str, &'a Set), String> {
