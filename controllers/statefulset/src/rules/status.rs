@@ -45,7 +45,9 @@ fn count(status: &mut StatefulSetStatus, snapshot: &Snapshot<'_>, pod: &Pod) {
 fn complete_update(snapshot: &Snapshot<'_>, status: &mut StatefulSetStatus) {
     let replicas = snapshot.set.spec.replicas;
     let is_known = !matches!(snapshot.set.spec.update_strategy, UpdateStrategyType::Other(_));
-    if is_known && [status.updated, status.ready, status.replicas].iter().all(|it| *it == replicas) {
+    // A surplus pod must not count for a missing one.
+    let is_exact = snapshot.condemned.is_empty();
+    if is_known && is_exact && [status.updated, status.ready, status.replicas].iter().all(|it| *it == replicas) {
         status.current = status.updated;
         status.current_revision = status.update_revision.clone();
     }
@@ -118,6 +120,13 @@ mod tests {
             assert_eq!(status(&["0 old ready", "1 new ready"]), (1, "old".to_owned()));
             assert_eq!(status(&["0 new ready", "1 new ready", "2 new ready"]), (0, "old".to_owned()), "a surplus pod");
         }
+    }
+
+    #[test]
+    fn a_surplus_pod_does_not_complete_an_update() {
+        let set = set(json!({ "replicas": 2 }));
+        let status = status_of(&set, &["0 new ready", "2 new ready"], 0);
+        assert_eq!((counters(&status), &*status.current_revision), ([2, 2, 2, 0, 2], "old"));
     }
 
     #[test]
