@@ -68,16 +68,16 @@ async fn run_swept(world: World) -> Result<(), String> {
     users::create(&world, "ordered", spec);
     users::create(&world, "parallel", json!({ "replicas": 1, "podManagementPolicy": "Parallel" }));
     world.run_elected("a", LEASE, manager(FLAGS));
-    world.sleep(MS * 6_000).await;
+    world.sleep(MS * 4_000).await;
     for set in ["ordered", "parallel"] {
         users::change(&world, set, |it| users::set_image(it, "two"));
     }
     world.run_elected("b", LEASE, manager(FLAGS));
-    world.sleep(MS * 6_000).await;
+    world.sleep(MS * 4_000).await;
     users::change(&world, "ordered", |it| it["spec"]["replicas"] = json!(1));
     world.sleep(MS * 4_000).await;
     users::change(&world, "ordered", |it| it["spec"]["replicas"] = json!(2));
-    world.sleep(MS * 8_000).await;
+    world.sleep(MS * 5_000).await;
     finish(&world, &shared).await
 }
 
