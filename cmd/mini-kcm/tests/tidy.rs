@@ -49,6 +49,7 @@ const VALUES: &[&str] = &[
     "std",
     "thiserror",
     "workload::deletion_key",
+    "workload::deletion_requested",
     "workload::has_finalizer",
     "workload::is_available",
     "workload::is_ready",

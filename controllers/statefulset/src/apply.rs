@@ -1,7 +1,7 @@
 //! Executes a plan: creates, repairs and deletes pods.
 
 use api::{Pod, StatefulSet, Typed};
-use client::{ApiError, DeleteOptions, Patch, Written};
+use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -182,20 +182,15 @@ impl Calls<'_> {
             }
             return Err(ApplyError::Claims { pod: name, source });
         }
-        let created = self.ctx.api().create(&Pod::resource(), &self.owner.namespace, &body).await;
-        if let Ok(Written { version, .. }) = &created {
-            self.ctx.writer.on_written(&self.set.meta.uid, version);
-        }
-        match created {
-            // The cache lags, or the name is in use by a pod of another owner.
-            Err(source @ ApiError::AlreadyExists(_)) => return Err(ApplyError::Create { pod: name, source }),
+        match self.ctx.api().create(&Pod::resource(), &self.owner.namespace, &body).await {
+            Ok(written) => self.ctx.writer.on_written(&self.set.meta.uid, &written.version),
             Err(source) => {
-                if workload::is_from_server(&source) {
+                // If the pod exists, the cache lags, or the name is in use by a pod of another owner.
+                if workload::is_from_server(&source) && !matches!(source, ApiError::AlreadyExists(_)) {
                     self.send_pod_event("Create", &name, Some(server_message(&source)));
                 }
                 return Err(ApplyError::Create { pod: name, source });
             }
-            Ok(_) => {}
         }
         let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
         self.on_claims_changed(&name, corrected)?;
@@ -253,19 +248,17 @@ impl Calls<'_> {
         let volumes: Vec<Value> = self.volumes(ordinal).into_iter().filter(|it| !has_volume(it)).collect();
         let name = &pod.meta.name;
         let owners = self.owners(name, Some(pod), false);
-        if volumes.is_empty() {
-            let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
-            self.on_claims_changed(name, corrected)?;
-            if has_identity(pod) {
-                self.send_pod_event("Update", name, None);
-                return Ok(());
-            }
-        } else {
+        let is_pod_right = volumes.is_empty() && has_identity(pod);
+        if !volumes.is_empty() {
             patch["spec"] = json!({ "volumes": volumes });
             let created = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await;
             self.on_claims_changed(name, created)?;
-            let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
-            self.on_claims_changed(name, corrected)?;
+        }
+        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        self.on_claims_changed(name, corrected)?;
+        if is_pod_right {
+            self.send_pod_event("Update", name, None);
+            return Ok(());
         }
         let patch = Patch::Strategic(patch);
         match self.ctx.api().patch(&Pod::resource(), &pod.meta.namespace, name, None, &patch).await {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::{ConditionStatus, ContainerRole, ContainerState, Pod};
+use workload::deletion_requested;
 
 use crate::rules::moment::Moment;
 
@@ -53,12 +54,6 @@ pub(crate) fn finish_time(pod: &Pod) -> i64 {
     };
     let deleted = || deletion_requested(pod);
     containers_ended(pod).or_else(not_ready).or_else(deleted).or(pod.creation).unwrap_or_default()
-}
-
-/// When the deletion of a pod was requested, in seconds since the epoch. Its `deletionTimestamp` is the end of the grace
-/// period.
-pub(crate) fn deletion_requested(pod: &Pod) -> Option<i64> {
-    Some(pod.meta.deletion?.saturating_sub(i64::from(pod.deletion_grace?)))
 }
 
 /// When the last container ended. `None` while a container other than an init container has not ended.

@@ -4,10 +4,10 @@ use std::{collections::HashSet, time::Duration};
 
 use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
-use workload::{has_finalizer, is_ready};
+use workload::{deletion_requested, has_finalizer, is_ready};
 
 use crate::rules::{
-    backoff::{PodFailures, deletion_requested, finish_time},
+    backoff::{PodFailures, finish_time},
     moment::Moment,
 };
 

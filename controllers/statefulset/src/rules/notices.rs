@@ -2,6 +2,7 @@
 
 use api::{Atom, ClaimSpec, Pod};
 use clock::Timestamp;
+use workload::deletion_requested;
 
 use crate::rules::{identity::claim_name, snapshot::Snapshot};
 
@@ -124,10 +125,7 @@ impl Waiting<'_> {
     pub(crate) fn since(self) -> Option<i64> {
         let ready = self.pod.condition("Ready");
         match self.cause {
-            WaitCause::Terminating => {
-                let grace = i64::from(self.pod.deletion_grace.unwrap_or_default());
-                self.pod.meta.deletion.map(|it| it.saturating_sub(grace))
-            }
+            WaitCause::Terminating => deletion_requested(self.pod).or(self.pod.meta.deletion),
             WaitCause::NotReady | WaitCause::NotAvailable => {
                 ready.and_then(|it| it.last_transition).or(self.pod.creation)
             }

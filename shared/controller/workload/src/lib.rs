@@ -25,7 +25,8 @@ pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;
 pub use owner::Owner;
 pub use predicates::{
-    has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating, next_availability_check, ready_since,
+    deletion_requested, has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating,
+    next_availability_check, ready_since,
 };
 pub use ranking::{deletion_key, ranked_deletion_key};
 pub use slow_start::SlowStart;

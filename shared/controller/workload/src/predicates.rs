@@ -72,6 +72,13 @@ pub fn has_finalizer(pod: &Pod, finalizer: &str) -> bool {
     pod.meta.finalizers.iter().any(|it| &**it == finalizer)
 }
 
+/// When the deletion of a pod was requested, in seconds since the epoch. Its `deletionTimestamp` is the end of the grace
+/// period.
+#[must_use]
+pub fn deletion_requested(pod: &Pod) -> Option<i64> {
+    Some(pod.meta.deletion?.saturating_sub(i64::from(pod.deletion_grace?)))
+}
+
 #[cfg(test)]
 mod tests {
     use api::Cached;
