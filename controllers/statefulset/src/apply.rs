@@ -4,6 +4,7 @@ use api::{Pod, StatefulSet, Typed};
 use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
+use revisions::REVISION_LABEL;
 use serde_json::{Map, Value, json, value::RawValue};
 use workload::{Extra, Owner, PodTemplate, SlowStart, is_gone, server_message};
 
@@ -12,7 +13,7 @@ use crate::{
     claims::{self, ClaimsError, is_quota},
     rules::{
         history,
-        identity::{NAME_LABEL, ORDINAL_LABEL, REVISION_LABEL, claim_name, has_identity, pod_name},
+        identity::{NAME_LABEL, ORDINAL_LABEL, claim_name, has_identity, pod_name},
         notices::Notice,
         plan::{Action, Plan, PodRevision},
         retention::Owners,

@@ -34,7 +34,7 @@ use controller::{
 };
 use events::{EventType, Recorder};
 use informer::{Index, Informer, StoreError};
-use revisions::RevisionControl;
+use revisions::{HashLabel, RevisionControl};
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, Owner};
 
@@ -148,7 +148,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     let revision_writer = writer_to(revisions.watched());
     let ctx = Arc::new(Ctx {
         writer: writer_to(pods.watched()),
-        history: RevisionControl::new(revision_writer.clone()),
+        history: RevisionControl::new(revision_writer.clone(), HashLabel::First),
         revision_writer,
         recorder,
         memory: Memory::default(),

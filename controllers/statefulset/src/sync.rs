@@ -3,15 +3,15 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{
-    ControllerRevision, ObjectKey, Pod, PodIndex, RevisionIndex, Selector, SelectorOperator, StatefulSet,
-    StatefulSetStatus, StatusOwner, Typed,
+    ControllerRevision, ObjectKey, Pod, PodIndex, RevisionIndex, Selector, StatefulSet, StatefulSetStatus, StatusOwner,
+    Typed,
 };
 use client::ApiError;
 use controller::Outcome;
 use informer::StoreError;
 use revisions::{NewRevision, RevisionError, Stored};
 use serde_json::{Map, Value, value::RawValue};
-use workload::{ClaimError, Owner, claim, next_availability_check};
+use workload::{ClaimError, Notices, Owner, claim, next_availability_check};
 
 use crate::{
     Ctx,
@@ -58,9 +58,9 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         Some(now) if now.meta.uid == set.meta.uid => now,
         _ => return Ok(Outcome::Done),
     };
-    let Some(selector) = set.spec.selector.as_ref().filter(|it| !it.is_empty() && has_known_operators(it)) else {
+    let Some(selector) = set.spec.selector.as_ref().filter(|it| !it.is_empty() && it.is_valid()) else {
         // No retry can help, and no pod may be released because its meaning is unknown.
-        tracing::error!(statefulset = %key, "The selector of a StatefulSet is empty or has an unknown operator");
+        tracing::error!(statefulset = %key, "The selector of a StatefulSet is empty or has a requirement that is not valid");
         return Ok(Outcome::Done);
     };
     let outcome = reconcile(ctx, &set, selector).await;
@@ -187,7 +187,7 @@ async fn find_revisions(
                     let annotations = raw_metadata.get("annotations").and_then(Value::as_object);
                     let annotations = annotations.into_iter().flatten();
                     let annotations = annotations.filter_map(|(key, value)| Some((&**key, value.as_str()?))).collect();
-                    let labels = template_labels(template).map_err(SyncError::Template)?;
+                    let labels = revisions::template_labels(template).map_err(SyncError::Template)?;
                     let new = NewRevision { data: &data, revision: number, labels: &labels, annotations };
                     let Stored { name, collision_count, .. } = ctx.history.create(owner, &new, collision_count).await?;
                     (Revision { name, data }, collision_count)
@@ -217,9 +217,10 @@ fn report(
         Due::After(left) => next_check = next_check.or(seconds(Some(left))),
         Due::Never => {}
     }
-    let reported = ctx.memory.set_notices(&set.meta.uid, notices, snapshot.now.as_second());
-    ctx.meters.set_blocked_since(set, reported.blocked_since);
-    for notice in reported.new {
+    let Notices { new, all } = ctx.memory.notices.replace(&set.meta.uid, notices, snapshot.now.as_second());
+    let blocked_since = all.iter().filter_map(|(notice, first_seen)| notice.blocked_since(*first_seen)).min();
+    ctx.meters.set_blocked_since(set, blocked_since);
+    for notice in new {
         ctx.send_event(owner, events::EventType::Warning, notice.reason(), notice.message());
     }
     if ctx.gates.max_unavailable {
@@ -299,15 +300,4 @@ fn availability_check(
     let pods = pods.iter().map(|it| &**it);
     let next = next_availability_check(pods, min_ready_seconds, evaluated, ctx.clock.wall());
     Some(next.unwrap_or(Duration::from_secs(u64::from(min_ready_seconds.unsigned_abs()))))
-}
-
-fn has_known_operators(selector: &Selector) -> bool {
-    !selector.requirements.iter().any(|it| matches!(it.operator, SelectorOperator::Other(_)))
-}
-
-/// The labels of a pod template.
-fn template_labels(template: &RawValue) -> Result<api::Labels, serde_json::Error> {
-    let template: Value = serde_json::from_str(template.get())?;
-    let labels = template["metadata"]["labels"].as_object().into_iter().flatten();
-    Ok(labels.filter_map(|(key, value)| Some(((**key).into(), value.as_str()?.into()))).collect())
 }

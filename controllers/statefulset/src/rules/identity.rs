@@ -1,13 +1,12 @@
 //! The names and labels of pods and claims.
 
 use api::Pod;
+use revisions::REVISION_LABEL;
 
 /// The label with the name of the pod.
 pub(crate) const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 /// The label with the ordinal of the pod (KEP-4017).
 pub(crate) const ORDINAL_LABEL: &str = "apps.kubernetes.io/pod-index";
-/// The label with the name of the revision of the pod.
-pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// The longest value of a label, and of a host name.
 const MAX_LABEL: usize = 63;

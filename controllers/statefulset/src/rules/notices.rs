@@ -2,12 +2,9 @@
 
 use api::{Atom, ClaimSpec, Pod};
 use clock::Timestamp;
-use workload::deletion_requested;
+use workload::{BLOCKED_AFTER, WaitCause};
 
 use crate::rules::{identity::claim_name, snapshot::Snapshot};
-
-/// A set that has waited this long for one pod is blocked. It is the default `progressDeadlineSeconds` of a Deployment.
-pub(crate) const BLOCKED_AFTER: i64 = 600;
 
 /// The claims that one event names.
 const EXAMPLES: usize = 3;
@@ -67,17 +64,6 @@ pub(crate) enum Due<T> {
     Never,
 }
 
-/// Why a set waits for a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WaitCause {
-    /// It is being deleted.
-    Terminating,
-    /// It does not run, or is not ready.
-    NotReady,
-    /// It has not been ready for `minReadySeconds`.
-    NotAvailable,
-}
-
 impl Notice {
     /// The reason of the event.
     pub(crate) fn reason(&self) -> &'static str {
@@ -104,12 +90,7 @@ impl Notice {
             Self::Blocked { pod, node, cause, since } => {
                 let node = if node.is_empty() { "no node".to_owned() } else { format!("node {node}") };
                 let since = Timestamp::from_second(*since).unwrap_or(Timestamp::UNIX_EPOCH);
-                let state = match cause {
-                    WaitCause::Terminating => "being deleted",
-                    WaitCause::NotReady => "not ready",
-                    WaitCause::NotAvailable => "not available",
-                };
-                format!("waiting for Pod {pod} ({node}), {state} since {since}")
+                format!("waiting for Pod {pod} ({node}), {} since {since}", cause.state())
             }
             Self::NameTooLong { pod, why } => format!("Pod {pod} cannot be created: {why}"),
             Self::ClaimsDiffer { count, examples } => {
@@ -121,21 +102,12 @@ impl Notice {
 }
 
 impl Waiting<'_> {
-    /// Since when the pod has been in this state, in seconds since the epoch; `None` if that is unknown.
-    pub(crate) fn since(self) -> Option<i64> {
-        let ready = self.pod.condition("Ready");
-        match self.cause {
-            WaitCause::Terminating => deletion_requested(self.pod).or(self.pod.meta.deletion),
-            WaitCause::NotReady | WaitCause::NotAvailable => {
-                ready.and_then(|it| it.last_transition).or(self.pod.creation)
-            }
-        }
-    }
-
     /// The notice, once the set has waited for long. A pod that is ready becomes available in time, so it blocks
     /// nothing.
     pub(crate) fn notice(self, now: i64) -> Due<Notice> {
-        let Some(since) = self.since().filter(|_| self.cause != WaitCause::NotAvailable) else { return Due::Never };
+        let Some(since) = self.cause.since(self.pod).filter(|_| self.cause != WaitCause::NotAvailable) else {
+            return Due::Never;
+        };
         let left = since.saturating_add(BLOCKED_AFTER).saturating_sub(now);
         if left > 0 {
             return Due::After(left);

@@ -6,11 +6,11 @@
 use std::{collections::HashSet, sync::Arc};
 
 use api::{PersistentVolumeClaim, Pod, PodPhase, Uid, UpdateStrategyType};
-use workload::{is_available, is_terminal};
+use workload::{WaitCause, is_available, is_terminal};
 
 use crate::rules::{
     identity::{self, has_identity, pod_name},
-    notices::{Due, Notice, WaitCause, Waiting},
+    notices::{Due, Notice, Waiting},
     retention::ClaimOwners,
     rollout::{DeleteCause, Rollout, is_created_at_update_revision, rollout},
     snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
@@ -334,7 +334,7 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
     if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, 1) {
         return Due::Never;
     }
-    let Some(since) = (Waiting { pod, cause: WaitCause::NotReady }).since() else { return Due::Never };
+    let Some(since) = WaitCause::NotReady.since(pod) else { return Due::Never };
     let left = since.saturating_add(BROKEN_AFTER).saturating_sub(snapshot.now.as_second());
     if left > 0 {
         return Due::After(left);

@@ -1,6 +1,6 @@
 //! The last stage of a plan: which outdated pods are replaced (`updateStatefulSetAfterInvariantEstablished`).
 
-use api::{IntOrPercent, Pod, UpdateStrategyType};
+use api::{Pod, UpdateStrategyType};
 
 use crate::rules::snapshot::{Slot, Snapshot};
 
@@ -112,16 +112,8 @@ pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i3
 
 /// How many pods may be unavailable: at least one, and percentages are rounded down (`getStatefulSetMaxUnavailable`).
 pub(crate) fn max_unavailable(snapshot: &Snapshot<'_>) -> usize {
-    let replicas = i64::from(snapshot.set.spec.replicas);
+    let replicas = usize::try_from(snapshot.set.spec.replicas).unwrap_or_default();
     let value = snapshot.set.spec.rolling_update.as_ref().and_then(|it| it.max_unavailable.as_ref());
-    let count = match value {
-        None => 1,
-        Some(IntOrPercent::Int(number)) => i64::from(*number),
-        // The server accepts only percentages.
-        Some(IntOrPercent::Text(text)) => {
-            let percent: Option<i64> = text.strip_suffix('%').and_then(|it| it.parse().ok());
-            percent.map_or(1, |it| it.saturating_mul(replicas) / 100)
-        }
-    };
-    usize::try_from(count.max(1)).unwrap_or(usize::MAX)
+    // The server accepts only numbers and percentages.
+    value.and_then(|it| it.scaled_down(replicas)).unwrap_or(1).max(1)
 }

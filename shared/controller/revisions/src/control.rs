@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use workload::{ObjectWriter, Owner};
 
-use crate::{HASH_LABEL, is_same_data, revision_hash, revision_name};
+use crate::{HASH_LABEL, REVISION_LABEL, is_same_data, revision_hash, revision_name};
 
 /// A creation that collides this often is given up until the next sync, which continues with the stored counter.
 const MAX_COLLISIONS: u32 = 20;
@@ -57,11 +57,22 @@ pub struct NewRevision<'a> {
     pub annotations: BTreeMap<&'a str, &'a str>,
 }
 
+/// The label of a revision that has its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashLabel {
+    /// [`HASH_LABEL`]. It keeps the first hash, also when the name gets another one, as upstream.
+    First,
+    /// [`REVISION_LABEL`], with the hash in the name, because pods have this label too.
+    OfName,
+}
+
 /// A stored revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// Its name.
     pub name: Box<str>,
+    /// The hash in its name.
+    pub hash: String,
     /// Its number. An existing revision keeps the one that it has.
     pub revision: i64,
     /// The counter of collisions, which the status of the workload must contain.
@@ -70,17 +81,20 @@ pub struct Stored {
 
 /// Writes the revisions of workloads.
 #[derive(Clone)]
-pub struct RevisionControl(ObjectWriter);
+pub struct RevisionControl {
+    writer: ObjectWriter,
+    hash_label: HashLabel,
+}
 
 impl RevisionControl {
     /// Each stored creation and change is reported to this writer.
     #[must_use]
-    pub fn new(writer: ObjectWriter) -> Self {
-        Self(writer)
+    pub fn new(writer: ObjectWriter, hash_label: HashLabel) -> Self {
+        Self { writer, hash_label }
     }
 
     fn api(&self) -> &Api {
-        self.0.api()
+        self.writer.api()
     }
 
     /// Stores a revision, or finds the one with equal data (`realHistory.CreateControllerRevision`). If its name
@@ -94,14 +108,20 @@ impl RevisionControl {
         new: &NewRevision<'_>,
         mut collision_count: i32,
     ) -> Result<Stored, RevisionError> {
-        let mut body = Body::new(owner, new, collision_count)?;
+        let mut body = Body::new(owner, new)?;
+        let first = revision_hash(new.data, Some(collision_count));
         for _ in 0..MAX_COLLISIONS {
-            let name: Box<str> = revision_name(&owner.name, &revision_hash(new.data, Some(collision_count))).into();
+            let hash = revision_hash(new.data, Some(collision_count));
+            let name: Box<str> = revision_name(&owner.name, &hash).into();
             body.metadata["name"] = (*name).into();
+            match self.hash_label {
+                HashLabel::First => body.metadata["labels"][HASH_LABEL] = (*first).into(),
+                HashLabel::OfName => body.metadata["labels"][REVISION_LABEL] = (*hash).into(),
+            }
             match self.api().create(&ControllerRevision::resource(), &owner.namespace, &body).await {
                 Ok(written) => {
-                    self.0.on_written(&owner.uid, &written.version);
-                    return Ok(Stored { name, revision: new.revision, collision_count });
+                    self.writer.on_written(&owner.uid, &written.version);
+                    return Ok(Stored { name, hash, revision: new.revision, collision_count });
                 }
                 Err(ApiError::AlreadyExists(_)) => {}
                 Err(source) => return Err(RevisionError::Request { what: "create", name, source }),
@@ -111,7 +131,7 @@ impl RevisionControl {
             let existing =
                 existing.map_err(|source| RevisionError::Request { what: "read", name: name.clone(), source })?;
             if is_same_data(&existing.data, new.data) {
-                return Ok(Stored { name, revision: existing.revision, collision_count });
+                return Ok(Stored { name, hash, revision: existing.revision, collision_count });
             }
             collision_count = collision_count.saturating_add(1);
         }
@@ -136,7 +156,7 @@ impl RevisionControl {
         for attempt in 1.. {
             match self.api().patch(&ControllerRevision::resource(), namespace, name, None, &patch).await {
                 Ok(written) => {
-                    self.0.on_written(&owner.uid, &written.version);
+                    self.writer.on_written(&owner.uid, &written.version);
                     break;
                 }
                 // The server repeats such a patch itself, and returns this after some conflicts.
@@ -199,12 +219,9 @@ struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn new(owner: &Owner, new: &NewRevision<'a>, collision_count: i32) -> Result<Self, RevisionError> {
+    fn new(owner: &Owner, new: &NewRevision<'a>) -> Result<Self, RevisionError> {
         let NewRevision { data, revision, labels, annotations } = new;
-        // The label keeps the first hash, also when the name gets another one, as upstream.
-        let hash = revision_hash(data, Some(collision_count));
-        let mut all: BTreeMap<&str, &str> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
-        all.insert(HASH_LABEL, &hash);
+        let all: BTreeMap<&str, &str> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
         let mut metadata = json!({ "labels": all, "ownerReferences": [owner.controller_reference()] });
         if !annotations.is_empty() {
             metadata["annotations"] = json!(annotations);

@@ -1,5 +1,6 @@
 //! The data of a revision: a strategic merge patch that sets the template. Pure.
 
+use api::Labels;
 use serde_json::{Map, Value, value::RawValue};
 
 /// The data of a revision for a pod template, as the Go controllers write it: keys are sorted, and the characters that
@@ -13,6 +14,16 @@ pub fn template_data(template: &RawValue) -> Result<Box<str>, serde_json::Error>
     template.insert("$patch".to_owned(), "replace".into());
     let data = serde_json::json!({ "spec": { "template": template } });
     Ok(escape(&data.to_string()).into())
+}
+
+/// The labels of a pod template, which its revision gets.
+///
+/// # Errors
+/// If the template does not decode.
+pub fn template_labels(template: &RawValue) -> Result<Labels, serde_json::Error> {
+    let template: Value = serde_json::from_str(template.get())?;
+    let labels = template["metadata"]["labels"].as_object().into_iter().flatten();
+    Ok(labels.filter_map(|(key, value)| Some(((**key).into(), value.as_str()?.into()))).collect())
 }
 
 /// Whether two revisions have equal data: the same bytes, or the same JSON value. Before Kubernetes 1.34 the data of

@@ -1,7 +1,11 @@
 //! The names of revisions. Pure.
 
-/// The label of a revision with the hash of its data.
+/// The label of a revision of a StatefulSet with the hash of its data.
 pub const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+
+/// The label with the revision of a pod: for a StatefulSet its name, for a DaemonSet its hash. The revisions of
+/// DaemonSets have it too.
+pub const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// The longest part of the parent's name in the name of a revision.
 const MAX_PREFIX: usize = 223;
@@ -52,6 +56,13 @@ mod tests {
         ] {
             assert_eq!(revision_hash(data, counter), want, "{data} {counter:?}");
         }
+    }
+
+    #[test]
+    fn acceptance_common_035_each_counter_gives_another_hash_and_the_same_input_the_same() {
+        let hashes = [None, Some(0), Some(1)].map(|it| revision_hash("{}", it));
+        assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
+        assert_eq!(hashes, [None, Some(0), Some(1)].map(|it| revision_hash("{}", it)));
     }
 
     #[test]

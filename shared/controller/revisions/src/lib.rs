@@ -9,7 +9,7 @@ mod data;
 mod hash;
 mod history;
 
-pub use control::{NewRevision, RevisionControl, RevisionError, Stored, of_owner};
-pub use data::{is_same_data, template_data};
-pub use hash::{HASH_LABEL, encode_hash, revision_hash, revision_name};
+pub use control::{HashLabel, NewRevision, RevisionControl, RevisionError, Stored, of_owner};
+pub use data::{is_same_data, template_data, template_labels};
+pub use hash::{HASH_LABEL, REVISION_LABEL, encode_hash, revision_hash, revision_name};
 pub use history::{find_equal, next_number, sort, surplus};

@@ -9,7 +9,9 @@ use client::Limits;
 use clock::{Clock, Timestamp};
 use controller::{Builder, Factor};
 use harness::Rig;
-use revisions::{HASH_LABEL, NewRevision, RevisionControl, RevisionError, Stored, of_owner, revision_hash};
+use revisions::{
+    HASH_LABEL, HashLabel, NewRevision, REVISION_LABEL, RevisionControl, RevisionError, Stored, of_owner, revision_hash,
+};
 use serde_json::{Value, json};
 use test_cluster::{Call, Interception, TestCluster};
 use workload::{ClaimError, ObjectWriter, Owner, claim};
@@ -44,7 +46,7 @@ impl World {
         let owner = Owner::new(resource, meta.as_ref(), None);
         cluster.clear_requests();
         let writer = ObjectWriter::new(api, |_, _| {});
-        Self { cluster, control: RevisionControl::new(writer.clone()), writer, owner, _rig: rig }
+        Self { cluster, control: RevisionControl::new(writer.clone(), HashLabel::First), writer, owner, _rig: rig }
     }
 
     /// Stores a revision with the label `app: {app}`.
@@ -90,7 +92,8 @@ fn other() -> Value {
 async fn a_new_revision_has_labels_hash_owner_and_data() {
     let world = World::new();
     let stored = world.create(0).await.unwrap();
-    assert_eq!(stored, Stored { name: NAME.into(), revision: 7, collision_count: 0 });
+    let hash = revision_hash(DATA, Some(0));
+    assert_eq!(stored, Stored { name: NAME.into(), hash, revision: 7, collision_count: 0 });
     let revision = world.revision(NAME);
     assert_eq!(revision["metadata"]["labels"], json!({ "app": "x", HASH_LABEL: revision_hash(DATA, Some(0)) }));
     assert_eq!(revision["metadata"]["annotations"], json!({ "note": "kept" }));
@@ -104,7 +107,8 @@ async fn acceptance_common_024_equal_data_under_the_name_is_the_revision() {
     let world = World::new();
     world.stored(NAME, "x", serde_json::from_str(DATA).unwrap(), world.ours());
     let stored = world.create(0).await.unwrap();
-    assert_eq!(stored, Stored { name: NAME.into(), revision: 1, collision_count: 0 });
+    let hash = revision_hash(DATA, Some(0));
+    assert_eq!(stored, Stored { name: NAME.into(), hash, revision: 1, collision_count: 0 });
     assert_eq!(world.calls(), ["create ".to_owned(), format!("get {NAME}")]);
 }
 
@@ -118,6 +122,17 @@ async fn acceptance_common_025_each_collision_increments_the_counter() {
     // The label keeps the first hash, as upstream.
     let revision = world.revision(&stored.name);
     assert_eq!(revision["metadata"]["labels"][HASH_LABEL], revision_hash(DATA, Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_label_that_pods_have_too_is_the_hash_in_the_name() {
+    let mut world = World::new();
+    world.control = RevisionControl::new(world.writer.clone(), HashLabel::OfName);
+    world.stored(NAME, "x", json!({ "not": "ours" }), other());
+    let stored = world.create(0).await.unwrap();
+    assert_eq!((stored.collision_count, &stored.hash), (1, &revision_hash(DATA, Some(1))));
+    let labels = world.revision(&stored.name)["metadata"]["labels"].clone();
+    assert_eq!(labels, json!({ "app": "x", REVISION_LABEL: stored.hash }));
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,7 +51,9 @@ impl PodControl {
                 Ok(written)
             }
             Err(err) => {
-                if !err.is_namespace_terminating() && is_from_server(&err) {
+                // If the name is in use, the pod was created before, and the cache does not show it yet.
+                let is_known = matches!(err, ApiError::AlreadyExists(_));
+                if !err.is_namespace_terminating() && !is_known && is_from_server(&err) {
                     self.send_event(
                         owner,
                         EventType::Warning,

@@ -3,19 +3,22 @@
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
-//! [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`].
+//! [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`NoticeLog`], [`OwnerGauge`].
 
 mod call_limit;
 mod claim;
 mod control;
 mod creation_limit;
 mod expectations;
+mod notices;
 mod owner;
+mod owner_gauge;
 mod predicates;
 mod ranking;
 mod slow_start;
 mod template;
 mod unknown_creates;
+mod waiting;
 mod writer;
 
 pub use call_limit::{CallLimit, StageStart};
@@ -23,7 +26,9 @@ pub use claim::{Claim, ClaimError, Claimed, check_owner, claim, claim_decision};
 pub use control::{PodControl, is_from_server, is_gone, server_message};
 pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;
+pub use notices::{NoticeLog, Notices};
 pub use owner::Owner;
+pub use owner_gauge::OwnerGauge;
 pub use predicates::{
     deletion_requested, has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating,
     next_availability_check, ready_since,
@@ -32,4 +37,5 @@ pub use ranking::{deletion_key, ranked_deletion_key};
 pub use slow_start::SlowStart;
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
 pub use unknown_creates::{UnknownCreates, UnknownOutcomes};
+pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;

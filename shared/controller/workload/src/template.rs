@@ -40,6 +40,8 @@ pub struct Extra<'a> {
     pub annotations: &'a [(&'a str, &'a str)],
     /// `spec.hostname`.
     pub hostname: Option<&'a str>,
+    /// `spec.affinity`, which the template must not have, see [`PodTemplate::take_affinity`].
+    pub affinity: Option<&'a Value>,
 }
 
 /// A template with all fields that the pods of one owner share, as text. So only the metadata of each pod must be
@@ -108,6 +110,28 @@ impl PodTemplate {
         }
     }
 
+    /// Adds a toleration of a taint with any value and without a limit of time. It replaces one that differs only in the
+    /// limit (`v1helper.AddOrUpdateTolerationInPodSpec`).
+    pub fn tolerate(&mut self, key: &str, effect: &str) {
+        let added = json!({ "key": key, "operator": "Exists", "effect": effect });
+        let tolerations = self.spec.entry("tolerations").or_insert_with(|| json!([]));
+        if tolerations.is_null() {
+            *tolerations = json!([]);
+        }
+        let Value::Array(tolerations) = tolerations else { return };
+        let has_no_value = |it: &Value| it["value"].as_str().is_none_or(str::is_empty);
+        let is_same = |it: &Value| ["key", "operator", "effect"].iter().all(|field| it[*field] == added[*field]);
+        let is_known = |it: &Value| is_same(it) && has_no_value(it);
+        let at = tolerations.iter().position(is_known).unwrap_or(tolerations.len());
+        tolerations.retain(|it| !is_known(it));
+        tolerations.insert(at, added);
+    }
+
+    /// Removes and returns `spec.affinity`, because each pod gets its own.
+    pub fn take_affinity(&mut self) -> Map<String, Value> {
+        object(self.spec.remove("affinity"))
+    }
+
     /// Puts volumes before those of the template. They replace volumes of the same names.
     pub fn put_volumes(&mut self, mut volumes: Vec<Value>) {
         if volumes.is_empty() {
@@ -144,7 +168,7 @@ impl PreparedTemplate {
     /// # Errors
     /// Never for a parsed template.
     pub fn pod(&self, extra: Extra<'_>) -> Result<Box<RawValue>, serde_json::Error> {
-        let Extra { generate_name, name, labels, annotations, hostname } = extra;
+        let Extra { generate_name, name, labels, annotations, hostname, affinity } = extra;
         let mut metadata = Map::new();
         metadata.insert("generateName".to_owned(), generate_name.into());
         if !name.is_empty() {
@@ -161,14 +185,18 @@ impl PreparedTemplate {
         let mut body = r#"{"apiVersion":"v1","kind":"Pod","metadata":"#.to_owned();
         body.push_str(&serde_json::to_string(&metadata)?);
         body.push_str(r#","spec":{"#);
-        match hostname {
-            None => body.push_str(&self.spec),
-            Some(hostname) => {
-                let comma = if self.spec_without_hostname.is_empty() { "" } else { "," };
-                let hostname = serde_json::to_string(hostname)?;
-                // Writing into a string cannot fail.
-                let _ = write!(body, r#""hostname":{hostname}{comma}{}"#, self.spec_without_hostname);
-            }
+        let shared = if hostname.is_some() { &self.spec_without_hostname } else { &self.spec };
+        let hostname = hostname.map(|it| ("hostname", Value::from(it)));
+        let own = hostname.into_iter().chain(affinity.map(|it| ("affinity", it.clone())));
+        let mut comma = "";
+        for (field, value) in own {
+            // Writing into a string cannot fail.
+            let _ = write!(body, r#"{comma}"{field}":{value}"#);
+            comma = ",";
+        }
+        if !shared.is_empty() {
+            body.push_str(comma);
+            body.push_str(shared);
         }
         body.push_str("}}");
         RawValue::from_string(body)
@@ -273,6 +301,37 @@ mod tests {
         assert_eq!(pod["metadata"].get("annotations"), None);
         assert_eq!(pod["spec"], json!({ "hostname": "h" }));
         assert_eq!(made(&prepared, Extra::default())["spec"], json!({}));
+    }
+
+    #[test]
+    fn acceptance_common_053_an_added_toleration_replaces_one_with_a_limit() {
+        let limited = json!({ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 });
+        let equal = json!({ "key": "k", "operator": "Equal", "effect": "NoExecute" });
+        let of = |tolerations: Value| {
+            let metadata = json!({ "labels": { "a": "b" } });
+            let spec = json!({ "tolerations": tolerations });
+            let mut template = template(&json!({ "metadata": metadata, "spec": spec })).unwrap();
+            template.tolerate("k", "NoExecute");
+            made(&template.prepare(&owner("ds")), Extra::default())["spec"]["tolerations"].clone()
+        };
+        let added = json!({ "key": "k", "operator": "Exists", "effect": "NoExecute" });
+        assert_eq!(of(json!([limited])), json!([added]));
+        assert_eq!(of(json!([limited, equal, limited])), json!([added, equal]), "each of them");
+        assert_eq!(of(json!([equal])), json!([equal, added]), "another operator");
+        assert_eq!(of(Value::Null), json!([added]));
+    }
+
+    #[test]
+    fn each_pod_may_have_its_own_affinity() {
+        let spec = json!({ "hostname": "h", "affinity": { "podAffinity": {} } });
+        let mut template = template(&json!({ "metadata": { "labels": { "a": "b" } }, "spec": spec })).unwrap();
+        assert_eq!(Value::from(template.take_affinity()), json!({ "podAffinity": {} }));
+        let prepared = template.prepare(&owner("ds"));
+        let own = json!({ "nodeAffinity": {} });
+        let pod = made(&prepared, Extra { affinity: Some(&own), ..Extra::default() });
+        assert_eq!(pod["spec"], json!({ "affinity": own, "hostname": "h" }));
+        let both = made(&prepared, Extra { affinity: Some(&own), hostname: Some("x"), ..Extra::default() });
+        assert_eq!(both["spec"], json!({ "affinity": own, "hostname": "x" }));
     }
 
     #[test]

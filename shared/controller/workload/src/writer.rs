@@ -57,6 +57,21 @@ impl ObjectWriter {
         self.patch(&owner.uid, object, &Value::Object(metadata)).await
     }
 
+    /// Sets a label of an object.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn set_label<T: Typed>(
+        &self,
+        owner: &Owner,
+        object: &T,
+        label: &str,
+        value: &str,
+    ) -> Result<Written, ApiError> {
+        let metadata = json!({ "uid": object.meta().uid, "labels": { label: value } });
+        self.patch(&owner.uid, object, &metadata).await
+    }
+
     /// Sends a strategic merge patch of the metadata.
     ///
     /// # Errors

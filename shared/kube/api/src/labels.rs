@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{
-    Deserializer,
+    Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
 };
 
@@ -45,6 +45,15 @@ impl FromIterator<(Atom, Atom)> for Labels {
 impl fmt::Debug for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.0.iter().map(|(key, value)| (&**key, &**value))).finish()
+    }
+}
+
+/// Decodes all pairs.
+pub(crate) struct AllLabels(pub(crate) Labels);
+
+impl<'de> Deserialize<'de> for AllLabels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Pairs { keep: |_| true }.deserialize(deserializer).map(Self)
     }
 }
 

@@ -6,6 +6,7 @@
 //! what our controllers read.
 
 mod condition;
+mod int_or_percent;
 mod key;
 mod labels;
 mod resource;
@@ -26,12 +27,15 @@ mod claim;
 mod container;
 mod controller_revision;
 mod cron_job;
+mod daemon_set;
 mod job;
 mod lease;
 mod namespace;
 mod node;
+mod node_selector;
 mod pod;
 mod stateful_set;
+mod workload;
 
 pub mod duration;
 mod json;
@@ -46,7 +50,9 @@ pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
 pub use controller_revision::{ControllerRevision, RevisionIndex};
 pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
+pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, Placement};
 pub use frame::{DecodeError, Event, Frame, Page};
+pub use int_or_percent::IntOrPercent;
 pub use job::{
     CONTROLLER_UID_LABELS, CompletionMode, ExitCodeOperator, ExitCodes, Job, JobCondition, JobIndex, JobSpec,
     JobStatus, PodFailureAction, PodFailureRule, PodReplacementPolicy, RestartPolicy, SuccessRule, UncountedPods,
@@ -57,18 +63,19 @@ pub use lease::Lease;
 pub use meta::{Meta, MetaRef, OwnerRef};
 pub use namespace::{Namespace, NamespacePhase};
 pub use node::{Node, NodeCondition};
+pub use node_selector::{NodeRequirement, NodeSelector, NodeSelectorOperator, NodeSelectorTerm};
 pub use pod::{ClaimVolume, Pod, PodCondition, PodIndex, PodPhase};
 pub use raw::{RawMetadata, StatusOwner};
 pub use resource::Resource;
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use stateful_set::{
-    ClaimRetention, ClaimTemplate, IntOrPercent, PodManagementPolicy, RollingUpdate, StatefulSet, StatefulSetSpec,
-    StatefulSetStatus, UpdateStrategyType,
+    ClaimRetention, ClaimTemplate, PodManagementPolicy, RollingUpdate, StatefulSet, StatefulSetSpec, StatefulSetStatus,
 };
 pub use status::{Cause, Details, Status};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use uid::Uid;
 pub use version::Version;
+pub use workload::UpdateStrategyType;
 
 /// An interned string. It takes eight bytes; all equal ones share one text, which is freed with the last of them.
 ///

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Deserializer};
 
-use crate::{Atom, Labels, labels::Pairs, words::words};
+use crate::{Atom, Labels, labels::AllLabels, words::words};
 
 words! {
     /// The operator of a selector requirement.
@@ -42,6 +42,17 @@ impl Selector {
     pub fn matches(&self, labels: &Labels) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.requirements.iter().all(|it| it.matches(labels))
+    }
+
+    /// False if a requirement has an operator that this version does not know, or values that do not fit its operator
+    /// (`metav1.LabelSelectorAsSelector`).
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.requirements.iter().all(|it| match it.operator {
+            SelectorOperator::In | SelectorOperator::NotIn => !it.values.is_empty(),
+            SelectorOperator::Exists | SelectorOperator::DoesNotExist => it.values.is_empty(),
+            SelectorOperator::Other(_) => false,
+        })
     }
 
     /// True if it matches everything.
@@ -92,15 +103,6 @@ impl<'de> Deserialize<'de> for Selector {
     }
 }
 
-struct AllLabels(Labels);
-
-impl<'de> Deserialize<'de> for AllLabels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::DeserializeSeed;
-        Pairs { keep: |_| true }.deserialize(deserializer).map(Self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +132,19 @@ mod tests {
             assert_eq!(decoded.matches(&labels), want, "{selector}");
         }
         assert!(Selector::default().is_empty());
+    }
+
+    #[test]
+    fn a_requirement_needs_a_known_operator_and_the_values_of_it() {
+        for (requirement, want) in [
+            (r#"{"key":"a","operator":"In","values":["x"]}"#, true),
+            (r#"{"key":"a","operator":"NotIn","values":[]}"#, false),
+            (r#"{"key":"a","operator":"Exists"}"#, true),
+            (r#"{"key":"a","operator":"DoesNotExist","values":["x"]}"#, false),
+            (r#"{"key":"a","operator":"Newer","values":["x"]}"#, false),
+        ] {
+            let text = format!(r#"{{"matchExpressions":[{requirement}]}}"#);
+            assert_eq!(serde_json::from_str::<Selector>(&text).unwrap().is_valid(), want, "{requirement}");
+        }
     }
 }

@@ -1,20 +1,18 @@
-use serde::{Deserialize, Deserializer, de::MapAccess};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::{
-    Cached, ClaimSpec, Labels, Meta, MetaRef, NoIndex, RawMetadata, Resource, Selector, StatusOwner, Typed,
-    json::{as_json, named, next_or_default},
-    labels::Pairs,
-    metadata::{Extra, Metadata},
+    Cached, ClaimSpec, IntOrPercent, Labels, Meta, MetaRef, NoIndex, RawMetadata, Resource, Selector, StatusOwner,
+    Typed, UpdateStrategyType,
+    json::{as_json, named},
+    metadata::Metadata,
     words::words,
+    workload::{HISTORY_LIMIT, WorkloadMetadata},
 };
 
 mod status;
 
 pub use status::StatefulSetStatus;
-
-/// Annotations with this prefix are ours.
-const OUR_PREFIX: &str = "mini-kcm.dev/";
 
 words! {
     /// Whether pods are created and deleted one after the other.
@@ -23,18 +21,6 @@ words! {
         OrderedReady = "OrderedReady" | "",
         /// All together.
         Parallel = "Parallel",
-    }
-}
-
-words! {
-    /// How pods of an older template are replaced.
-    UpdateStrategyType {
-        /// From the highest ordinal down.
-        RollingUpdate = "RollingUpdate" | "",
-        /// Only when the user deletes them.
-        OnDelete = "OnDelete",
-        /// All are deleted before the first is created again (KEP-3541).
-        Recreate = "Recreate",
     }
 }
 
@@ -104,15 +90,6 @@ pub struct RollingUpdate {
     pub max_unavailable: Option<IntOrPercent>,
 }
 
-/// A number, or a percentage of the replicas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IntOrPercent {
-    /// A number.
-    Int(i32),
-    /// A text, which should be a percentage such as `30%`.
-    Text(Box<str>),
-}
-
 /// One entry of `spec.volumeClaimTemplates`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimTemplate {
@@ -157,8 +134,8 @@ impl<'de> Deserialize<'de> for StatefulSet {
             status: Option<StatefulSetStatus>,
         }
         let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
-        let parsed: Metadata<SetMetadata> = named("metadata", metadata.get()).map_err(serde::de::Error::custom)?;
-        let SetMetadata { annotations, generation } = parsed.extra;
+        let parsed: Metadata<WorkloadMetadata> = named("metadata", metadata.get()).map_err(serde::de::Error::custom)?;
+        let WorkloadMetadata { annotations, generation } = parsed.extra;
         Ok(Self {
             meta: parsed.meta,
             annotations,
@@ -169,26 +146,6 @@ impl<'de> Deserialize<'de> for StatefulSet {
         })
     }
 }
-
-#[derive(Default)]
-struct SetMetadata {
-    annotations: Labels,
-    generation: i64,
-}
-
-impl Extra for SetMetadata {
-    fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
-        match key {
-            "annotations" => self.annotations = Pairs { keep: |it| it.starts_with(OUR_PREFIX) }.next(map)?,
-            "generation" => self.generation = next_or_default(map)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-/// The server's default of `revisionHistoryLimit`.
-const HISTORY_LIMIT: i32 = 10;
 
 impl Default for StatefulSetSpec {
     fn default() -> Self {
@@ -286,21 +243,6 @@ impl<'de> Deserialize<'de> for ClaimTemplate {
         let Wire { metadata, spec } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
         let name = metadata.and_then(|it| it.name).unwrap_or_default();
         Ok(Self { name, spec: spec.unwrap_or_default(), raw: raw.into() })
-    }
-}
-
-impl<'de> Deserialize<'de> for IntOrPercent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Wire {
-            Int(i32),
-            Text(Box<str>),
-        }
-        Ok(match Wire::deserialize(deserializer)? {
-            Wire::Int(number) => Self::Int(number),
-            Wire::Text(text) => Self::Text(text),
-        })
     }
 }
 

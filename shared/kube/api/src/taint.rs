@@ -56,6 +56,28 @@ pub struct Toleration {
     pub seconds: Option<i64>,
 }
 
+impl Toleration {
+    /// Whether a pod with this toleration tolerates the taint; `seconds` plays no part
+    /// (`corev1.Toleration.ToleratesTaint`). `compares_numbers` is the feature gate TaintTolerationComparisonOperators
+    /// (KEP-5471).
+    #[must_use]
+    pub fn tolerates(&self, taint: &Taint, compares_numbers: bool) -> bool {
+        let is_other_effect = self.effect.as_ref().is_some_and(|it| *it != taint.effect);
+        let is_other_key = !self.key.is_empty() && self.key != taint.key;
+        if is_other_effect || is_other_key {
+            return false;
+        }
+        let numbers = || taint.value.parse::<i64>().ok().zip(self.value.parse().ok()).filter(|_| compares_numbers);
+        match self.operator {
+            TolerationOperator::Equal => self.value == taint.value,
+            TolerationOperator::Exists => true,
+            TolerationOperator::Lt => numbers().is_some_and(|(taint, limit)| taint < limit),
+            TolerationOperator::Gt => numbers().is_some_and(|(taint, limit)| taint > limit),
+            TolerationOperator::Other(_) => false,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Taint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -95,5 +117,49 @@ impl<'de> Deserialize<'de> for Toleration {
             effect: effect.filter(|it| !it.as_str().is_empty()),
             seconds: toleration_seconds,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Whether the taint `k=5:NoSchedule` is tolerated.
+    fn tolerates(toleration: Value, compares_numbers: bool) -> bool {
+        let taint: Taint = serde_json::from_value(json!({ "key": "k", "value": "5", "effect": "NoSchedule" })).unwrap();
+        serde_json::from_value::<Toleration>(toleration).unwrap().tolerates(&taint, compares_numbers)
+    }
+
+    #[test]
+    fn a_toleration_tolerates_by_key_value_and_effect() {
+        for (toleration, want) in [
+            (json!({ "operator": "Exists" }), true),
+            (json!({ "key": "k", "operator": "Exists" }), true),
+            (json!({ "key": "k", "operator": "Exists", "effect": "NoExecute" }), false),
+            (json!({ "key": "k", "operator": "Exists", "effect": "NoSchedule" }), true),
+            (json!({ "key": "other", "operator": "Exists" }), false),
+            (json!({ "key": "k", "value": "5" }), true),
+            (json!({ "key": "k", "operator": "Equal", "value": "6" }), false),
+            (json!({ "key": "k", "operator": "Newer", "value": "5" }), false),
+        ] {
+            assert_eq!(tolerates(toleration.clone(), true), want, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn acceptance_common_054_numbers_are_compared_only_with_the_gate() {
+        let compared = |operator: &str, value: &str| json!({ "key": "k", "operator": operator, "value": value });
+        for (toleration, want) in [
+            (compared("Lt", "6"), true),
+            (compared("Lt", "5"), false),
+            (compared("Gt", "4"), true),
+            (compared("Gt", "5"), false),
+            (compared("Gt", "x"), false),
+        ] {
+            assert_eq!(tolerates(toleration.clone(), true), want, "{toleration}");
+            assert!(!tolerates(toleration, false));
+        }
     }
 }

@@ -95,6 +95,16 @@ impl<T: Cached> Store<T> {
         content.slots.get(namespace, name).map(|entry| self.readable(entry)).transpose()
     }
 
+    /// All objects, in no particular order.
+    ///
+    /// # Errors
+    /// If one of them does not decode, or the store is not trusted.
+    pub fn list(&self) -> Result<Vec<Arc<T>>, StoreError> {
+        let content = self.0.content.read();
+        self.trusted(&content)?;
+        content.slots.iter().map(|entry| self.readable(entry)).collect()
+    }
+
     /// All objects with an index value, in no particular order.
     ///
     /// # Errors
