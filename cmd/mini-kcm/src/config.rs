@@ -242,6 +242,18 @@ pub(crate) mod tests {
         assert_eq!(job_controller::Options::from(settings), job_controller::Options::default());
         let of_1_37 = statefulset_controller::Options { max_unavailable: true, ..Default::default() };
         assert_eq!(statefulset_controller::Options::from(settings), of_1_37);
+        let defaults = daemonset_controller::Options { workers: 2, read_own_writes: true, compare_numbers: false };
+        assert_eq!(daemonset_controller::Options::from(settings), defaults);
+    }
+
+    #[test]
+    fn gates_and_the_flag_of_the_daemonset_controller_set_its_options() {
+        let options = |flag: &str| daemonset_controller::Options::from(&config(&[flag]).unwrap().settings);
+        assert!(!options("--feature-gates=StaleControllerConsistencyDaemonSet=false").read_own_writes);
+        assert!(options("--feature-gates=TaintTolerationComparisonOperators=true").compare_numbers);
+        assert_eq!(options("--concurrent-daemonset-syncs=7").workers, 7);
+        let errors = config(&["--concurrent-daemonset-syncs=0"]).unwrap_err();
+        assert_eq!(errors, ["concurrent-daemonset-syncs must be greater than 0, but got 0"]);
     }
 
     #[test]
@@ -268,7 +280,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_flag_of_the_comparison_is_accepted() {
-        let args = "--kubeconfig=k --controllers=job-controller,daemonset-controller --leader-elect --leader-elect-resource-name=bench \
+        let args = "--kubeconfig=k --controllers=job-controller,replicaset-controller --leader-elect --leader-elect-resource-name=bench \
             --kube-api-qps=5000 --kube-api-burst=5000 --concurrent-gc-syncs=20 --concurrent-namespace-syncs=10 \
             --node-eviction-rate=1000 --secondary-node-eviction-rate=1000 --secure-port=27448 --bind-address=127.0.0.1";
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -276,7 +288,7 @@ pub(crate) mod tests {
         let warnings = config.warnings.join("\n");
         assert!(warnings.contains("--node-eviction-rate, --secondary-node-eviction-rate"), "{warnings}");
         assert!(!warnings.contains("--concurrent-gc-syncs"), "that is the default: {warnings}");
-        assert!(warnings.contains("daemonset-controller"), "{warnings}");
+        assert!(warnings.contains("replicaset-controller"), "{warnings}");
     }
 
     #[test]

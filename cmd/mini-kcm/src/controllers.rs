@@ -182,6 +182,7 @@ mod tests {
             ("cronjob-controller", "cronjob-controller"),
             ("ttl-after-finished-controller", "ttl-after-finished-controller"),
             ("statefulset-controller", "statefulset-controller"),
+            ("daemonset-controller", "daemon-set-controller"),
         ] {
             assert_eq!(account(name), want, "{name}");
         }
@@ -195,7 +196,7 @@ mod tests {
         }
         let warnings = selection("*").warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("daemonset-controller"));
+        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("replicaset-controller"));
         assert!(!warnings[0].contains("namespace-controller") && !warnings[0].contains("podgroup"));
         assert!(!warnings[0].contains("(job-controller)"), "{warnings:?}");
     }

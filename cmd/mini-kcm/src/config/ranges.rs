@@ -14,7 +14,6 @@ enum Wording {
 }
 
 const WORKERS: &[(&str, Wording)] = &[
-    ("concurrent-daemonset-syncs", Wording::Greater),
     ("concurrent-deployment-syncs", Wording::Greater),
     ("concurrent-device-taint-eviction-syncs", Wording::GreaterThanZero),
     ("concurrent-disruption-stalepod-syncs", Wording::Greater),

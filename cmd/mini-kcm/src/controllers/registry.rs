@@ -16,6 +16,7 @@ pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &cronjob_controller::REGISTRATION,
     &ttl_after_finished_controller::REGISTRATION,
     &statefulset_controller::REGISTRATION,
+    &daemonset_controller::REGISTRATION,
 ];
 
 /// A name that `--controllers` accepts.
@@ -92,7 +93,6 @@ const ABSENT: &[KnownController] = &[
         On,
         "default service account in new namespaces, so no pods there",
     ),
-    absent("daemonset-controller", "daemonset", On, "pods of DaemonSets"),
     absent("podgroup-protection-controller", "", Gated(&["GenericWorkload"]), "protection of PodGroups in use"),
     absent("deployment-controller", "deployment", On, "rollouts of Deployments"),
     absent("replicaset-controller", "replicaset", On, "pods of ReplicaSets"),
@@ -217,9 +217,9 @@ mod tests {
 
     /// A controller that exists only here. One line in the list of registrations is enough for it.
     const NEW: Registration = Registration {
-        name: "daemonset-controller",
-        alias: "daemonset",
-        service_account: "daemon-set-controller",
+        name: "replicaset-controller",
+        alias: "replicaset",
+        service_account: "replicaset-controller",
         profile: Profile::NONE,
         default: On,
         flags: &[],

@@ -15,6 +15,7 @@ pub const OUR_CRATES: &[&str] = &[
     "controller",
     "cost",
     "cronjob_controller",
+    "daemonset_controller",
     "e2e",
     "events",
     "fake_nodes",

@@ -19,10 +19,7 @@ pub(super) const CLAIMS: Group = Group {
 
 pub(super) const STATEFULSET: Group = Group { name: "Statefulset-controller flags", flags: &[] };
 
-pub(super) const DAEMONSET: Group = Group {
-    name: "Daemonset-controller flags",
-    flags: &[absent("concurrent-daemonset-syncs", Int32, "2", "Concurrent syncs of DaemonSets.")],
-};
+pub(super) const DAEMONSET: Group = Group { name: "Daemonset-controller flags", flags: &[] };
 
 pub(super) const DISRUPTION: Group = Group {
     name: "Disruption-controller flags",
