@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
 mod cronjobs;
+mod daemonsets;
+mod deletion;
 mod garbage;
+mod garbage_collector;
 mod jobs;
 mod manager;
 mod namespaces;
@@ -103,6 +106,16 @@ fn statefulsets_random() {
 #[test]
 fn statefulsets_sweep() {
     sim::sweep(&statefulsets::swept());
+}
+
+#[test]
+fn daemonsets_random() {
+    sim::seeds(&daemonsets::random());
+}
+
+#[test]
+fn daemonsets_sweep() {
+    sim::sweep(&daemonsets::swept());
 }
 
 #[test]

@@ -1,38 +1,20 @@
 //! A garbage collector for sets: their pods, claims and revisions go with them, or are orphaned.
 
 use fastrand::Rng;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testing::sim::World;
 
-use super::{CLAIMS, HOME, MS, PODS, REVISIONS, SETS, users};
+use super::{CLAIMS, HOME, PODS, REVISIONS, SETS};
+use crate::garbage_collector::GarbageCollector;
 
-pub(super) async fn run(world: World, mut rng: Rng) {
-    loop {
-        world.sleep(MS * rng.u32(300..2_500)).await;
-        let exists = |owner: &Value| {
-            let resource = match owner["kind"].as_str() {
-                Some("StatefulSet") => SETS,
-                Some("Pod") => PODS,
-                _ => return true,
-            };
-            let found = world.cluster().get(resource, HOME, owner["name"].as_str().unwrap_or_default());
-            found.is_some_and(|it| it["metadata"]["uid"] == owner["uid"])
-        };
-        for resource in [PODS, CLAIMS, REVISIONS] {
-            for object in world.cluster().list(resource, HOME) {
-                let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                if !owners.is_empty() && !owners.iter().any(&exists) {
-                    users::delete(&world, resource, object["metadata"]["name"].as_str().unwrap_or_default());
-                }
-            }
-        }
-        release_claims(&world);
-        for set in world.cluster().list(SETS, HOME) {
-            if set["metadata"]["deletionTimestamp"].is_string() {
-                end_set(&world, &set, &mut rng).await;
-            }
-        }
-    }
+pub(super) async fn run(world: World, rng: Rng) {
+    let collector = GarbageCollector {
+        namespace: HOME,
+        owners: SETS,
+        owner_kinds: &[("StatefulSet", SETS), ("Pod", PODS)],
+        dependents: &[PODS, CLAIMS, REVISIONS],
+    };
+    collector.run(world, rng, release_claims).await;
 }
 
 /// As upstream's PVC protection controller: a deleted claim goes when no pod uses it.
@@ -46,46 +28,5 @@ fn release_claims(world: &World) {
         if claim["metadata"]["deletionTimestamp"].is_string() && !uses(&claim) {
             world.cluster().remove(CLAIMS, HOME, claim["metadata"]["name"].as_str().unwrap_or_default());
         }
-    }
-}
-
-/// Orphans or deletes the dependents of a set, then removes it. Orphaning takes time, and has no order.
-async fn end_set(world: &World, set: &Value, rng: &mut Rng) {
-    let (name, uid) = (set["metadata"]["name"].as_str().unwrap_or_default(), &set["metadata"]["uid"]);
-    let finalizers = set["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let is_orphaning = finalizers.iter().any(|it| it == "orphan");
-    let mut waits = false;
-    let mut resources = [PODS, CLAIMS, REVISIONS];
-    rng.shuffle(&mut resources);
-    for resource in resources {
-        for object in world.cluster().list(resource, HOME) {
-            let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-            if !owners.iter().any(|it| it["uid"] == *uid) {
-                continue;
-            }
-            let object = object["metadata"]["name"].as_str().unwrap_or_default();
-            if is_orphaning {
-                if rng.u8(0..4) == 0 {
-                    world.sleep(MS * rng.u32(0..3_000)).await;
-                }
-                remove_owner(world, resource, object, uid);
-            } else {
-                users::delete(world, resource, object);
-                waits = true;
-            }
-        }
-    }
-    if !waits {
-        world.cluster().update(SETS, HOME, name, |it| it["metadata"]["finalizers"] = json!([]));
-    }
-}
-
-fn remove_owner(world: &World, resource: &str, name: &str, owner: &Value) {
-    if world.cluster().get(resource, HOME, name).is_some() {
-        world.cluster().update(resource, HOME, name, |it| {
-            if let Some(owners) = it["metadata"]["ownerReferences"].as_array_mut() {
-                owners.retain(|it| it["uid"] != *owner);
-            }
-        });
     }
 }

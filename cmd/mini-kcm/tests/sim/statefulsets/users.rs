@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use testing::sim::World;
 
 use super::{CLAIMS, HOME, MS, PODS, SETS, nodes::BROKEN};
+use crate::deletion;
 
 /// A set with one claim per pod and these changes of its spec.
 pub(super) fn create(world: &World, name: &str, changes: Value) {
@@ -106,7 +107,7 @@ pub(super) async fn change_randomly(world: World, mut rng: Rng) {
             13 => {
                 let claims = cluster.list(CLAIMS, HOME);
                 if let Some(claim) = pick(&claims, &mut rng) {
-                    delete(&world, CLAIMS, claim["metadata"]["name"].as_str().unwrap_or_default());
+                    deletion::delete(&world, CLAIMS, HOME, claim["metadata"]["name"].as_str().unwrap_or_default());
                 }
             }
             14 => cluster.compact(),
@@ -124,7 +125,7 @@ pub(super) async fn change_randomly(world: World, mut rng: Rng) {
 fn change_pod(world: &World, pod: &str, rng: &mut Rng) {
     let cluster = world.cluster();
     match rng.u8(0..6) {
-        0..=2 => delete(world, PODS, pod),
+        0..=2 => deletion::delete(world, PODS, HOME, pod),
         // Removed by force, so that its end is never observed.
         3 => cluster.remove(PODS, HOME, pod),
         4 => drop(cluster.update(PODS, HOME, pod, |it| {
@@ -139,34 +140,11 @@ fn change_pod(world: &World, pod: &str, rng: &mut Rng) {
 /// Deletes a set with one of the three propagation policies. A successor with the same name may be created.
 async fn replace(world: &World, name: &str, rng: &mut Rng) {
     let finalizer = [None, Some("orphan"), Some("foregroundDeletion")][rng.usize(..3)];
-    let now = time_after(world, 0);
-    change(world, name, |it| {
-        if it["metadata"]["deletionTimestamp"].is_null() {
-            it["metadata"]["finalizers"] = json!(finalizer.into_iter().collect::<Vec<_>>());
-            it["metadata"]["deletionTimestamp"] = now.into();
-            it["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-        }
-    });
+    deletion::begin_deletion(world, SETS, HOME, name, finalizer);
     world.sleep(MS * rng.u32(0..6_000)).await;
     if rng.u8(0..4) > 0 && world.cluster().get(SETS, HOME, name).is_none() && !world.is_calm() {
         create_random(world, name, rng);
     }
-}
-
-/// Deletes an object as a user does. A pod that runs gets a grace period.
-pub(super) fn delete(world: &World, resource: &str, name: &str) {
-    let Some(object) = world.cluster().get(resource, HOME, name) else { return };
-    if !object["metadata"]["deletionTimestamp"].is_null() {
-        return;
-    }
-    if resource != PODS || object["spec"]["nodeName"].is_null() {
-        return world.cluster().delete(resource, HOME, name);
-    }
-    let at = time_after(world, 5);
-    world.cluster().update(resource, HOME, name, |it| {
-        it["metadata"]["deletionTimestamp"] = at.into();
-        it["metadata"]["deletionGracePeriodSeconds"] = 5.into();
-    });
 }
 
 /// Changes the sets so that every rollout can end, and removes pods that lost their set and occupy its names.
@@ -186,10 +164,4 @@ pub(super) fn unblock(world: &World) {
 
 fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
-}
-
-/// The wall time plus so many seconds, in the format of the API.
-fn time_after(world: &World, seconds: i64) -> String {
-    let at = world.clock().wall().as_second() + seconds;
-    clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()
 }
