@@ -1,5 +1,6 @@
 //! The table of samples. A new sample is one entry: its objects, the user's steps, its progress.
 
+mod daemon_sets;
 mod jobs;
 mod namespace_deletion;
 mod owners;
@@ -21,6 +22,7 @@ pub(crate) const SAMPLES: &[Sample] = &[
     jobs::SUSPENDED,
     jobs::CRON,
     stateful_sets::ROLLOUT,
+    daemon_sets::ROLLOUT,
     owners::BACKGROUND,
     owners::FOREGROUND,
     owners::ORPHAN,

@@ -25,7 +25,8 @@ use crate::{
 
 /// On a real cluster, the scheduler name of our pods, followed by an id, so that no other scheduler binds them.
 const SCHEDULER: &str = "fake-nodes";
-/// On a real cluster, the taint of our nodes, with an id as its value. It keeps other pods off our nodes.
+/// On a real cluster, the taint and a label of our nodes, with an id as the value. The taint keeps other pods off our
+/// nodes.
 const FAKE: &str = "fake-nodes.mini-kcm.dev/fake";
 /// The Lease of every manager, in kube-system. Its holder is the active manager.
 const LEASE: &str = "kube-controller-manager";
@@ -70,7 +71,7 @@ pub(crate) enum PodPlacement {
     /// Nothing: all nodes are ours.
     AnyNode,
     /// The name of our scheduler and a toleration for our nodes, both with this id, because another playground may run
-    /// on the same cluster.
+    /// on the same cluster. The pods of a DaemonSet also select our nodes, because it has a pod on each node.
     OwnNodes { id: String },
 }
 
@@ -137,6 +138,9 @@ impl PodPlacement {
     /// Adds to an object what its pods need to run on our nodes.
     pub(crate) fn apply(&self, mut object: Value) -> Value {
         let Self::OwnNodes { id } = self else { return object };
+        if object["kind"] == "DaemonSet" {
+            object["spec"]["template"]["spec"]["nodeSelector"][FAKE] = json!(id);
+        }
         for path in ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"] {
             let spec = object.pointer_mut(path).filter(|it| it["containers"].is_array());
             if let Some(spec) = spec.and_then(Value::as_object_mut) {
@@ -159,7 +163,8 @@ fn scheduler(id: &str) -> String {
 fn nodes(prefix: &str, count: usize, taints: &[(&str, &str)]) -> Vec<NodeSpec> {
     let node = |number: usize| {
         let node = NodeSpec::new(format!("{prefix}-{number}"));
-        let node = taints.iter().fold(node, |node, (key, value)| node.taint(key, value, "NoSchedule"));
+        let node =
+            taints.iter().fold(node, |node, (key, value)| node.label(key, value).taint(key, value, "NoSchedule"));
         let dedicated = count > 1 && number == count;
         if dedicated { node.label(DEDICATED, "true").taint(DEDICATED, "", "NoSchedule") } else { node }
     };
@@ -245,6 +250,9 @@ mod tests {
         );
         let cron = abroad.apply(json!({ "spec": { "jobTemplate": { "spec": { "template": pod } } } }));
         assert_eq!(cron["spec"]["jobTemplate"]["spec"]["template"], dressed);
+        let daemons = json!({ "kind": "DaemonSet", "spec": { "template": pod } });
+        let daemons = abroad.apply(daemons);
+        assert_eq!(daemons["spec"]["template"]["spec"]["nodeSelector"], json!({ FAKE: "abc" }));
         let config_map = json!({ "data": {} });
         assert_eq!(abroad.apply(config_map.clone()), config_map);
     }
@@ -254,7 +262,8 @@ mod tests {
         let tainted = |count| nodes("n", count, &[]).iter().filter(|it| !it.taints.is_empty()).count();
         assert_eq!((tainted(1), tainted(2), tainted(5)), (0, 1, 1));
         assert_eq!((context("s", 1).open_nodes, context("s", 3).open_nodes), (1, 2));
-        assert!(nodes("n", 2, &[(FAKE, "abc")]).iter().all(|it| it.taints[0].value.as_deref() == Some("abc")));
+        let ours = nodes("n", 2, &[(FAKE, "abc")]);
+        assert!(ours.iter().all(|it| it.taints[0].value.as_deref() == Some("abc") && it.labels[FAKE] == "abc"));
     }
 
     #[test]

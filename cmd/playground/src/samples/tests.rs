@@ -78,6 +78,33 @@ fn a_stateful_set_is_done_when_all_pods_have_the_new_image_and_the_revision_is_c
 }
 
 #[test]
+fn a_daemon_set_is_done_when_each_open_node_has_a_new_pod_and_the_tainted_one_has_none() {
+    let set = |ready: u32, updated: u32| {
+        json!({ "kind": "DaemonSet", "metadata": { "namespace": "home", "name": "agent" },
+            "status": { "desiredNumberScheduled": 2, "numberReady": ready, "updatedNumberScheduled": updated } })
+    };
+    let pod = |node: u32, image: &str| {
+        json!({ "kind": "Pod", "metadata": { "namespace": "home", "name": format!("agent-{node}{image}") },
+            "spec": { "nodeName": format!("node-{node}"),
+                "containers": [{ "image": format!("example.com/main:{image}") }] } })
+    };
+    let tainted = json!({ "kind": "Node", "metadata": { "name": "node-3", "labels": { DEDICATED: "true" } } });
+    for (objects, state) in [
+        (vec![set(2, 0), pod(1, "1"), pod(2, "1")], State::Going),
+        (vec![set(1, 2), pod(1, "2"), pod(2, "2")], State::Going),
+        (vec![set(2, 1), pod(1, "2"), pod(2, "2")], State::Going),
+        (vec![set(2, 2), pod(1, "2"), pod(2, "2"), pod(2, "1")], State::Going),
+        (vec![set(2, 2), pod(1, "2"), pod(2, "2")], State::Done),
+        (vec![set(2, 2), pod(1, "2"), pod(2, "2"), pod(3, "2")], State::Failed),
+    ] {
+        let objects: Vec<Value> = objects.into_iter().chain([tainted.clone()]).collect();
+        assert_eq!(progress("daemonset", &objects).state, state, "{objects:?}");
+    }
+    let due = |ready: u32| (sample("daemonset").steps[0].when)(&context(), &observed(&[set(ready, 0)]));
+    assert_eq!((due(1), due(2)), (false, true));
+}
+
+#[test]
 fn tasks_are_done_when_all_have_succeeded() {
     let tasks = |phases: [&str; 3]| {
         let pods: Vec<Value> = phases
