@@ -170,6 +170,10 @@ async fn acceptance_ds_063_a_revision_that_replaces_the_own_one_is_used_without_
     assert_eq!(world.revisions(), [("web-dup".to_owned(), 2)]);
     assert_eq!(world.call_count("delete pods") + world.call_count("create controllerrevisions"), 0);
     assert_eq!(world.count("updatedNumberScheduled"), 2);
+    world.set_image("next");
+    world.kubelet(30).await;
+    let numbers: Vec<_> = world.revisions().into_iter().map(|it| it.1).collect();
+    assert_eq!(numbers, [2, 3], "the final number of the conformance test");
 }
 
 #[tokio::test(start_paused = true)]
