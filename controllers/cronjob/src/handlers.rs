@@ -15,11 +15,10 @@ use crate::{
 /// has no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the
 /// store and this handler, because both run on one thread without an await.
 pub(crate) fn record(ctx: &Ctx, change: &Change<'_, CronJob>) {
-    let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
-    if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.remove(gone.uid);
+    if let Some(gone) = change.gone() {
+        ctx.remove(gone.meta().uid);
     }
-    if let Some(new) = new.filter(|_| change.cause != Cause::Resync) {
+    if let Some(new) = change.new.map(Entry::meta).filter(|_| change.cause != Cause::Resync) {
         ctx.states.clear_gone(new.uid);
     }
     if let Some(was) = edited_from(change) {

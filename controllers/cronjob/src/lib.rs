@@ -25,14 +25,14 @@ mod state;
 
 use std::{fmt, sync::Arc};
 
-use api::{CronJob, Job, ObjectKey, Uid};
+use api::{CronJob, Job, ObjectKey, Typed, Uid};
 use client::{Api, ApiError};
 use clock::{Clock, Drift};
 use controller::{
     Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Lane, Outcome, Profile, Proof,
     Queue, Registration, Right, Settings, TimedKey,
 };
-use events::{EventType, ObjectReference, Recorder};
+use events::{EventType, Recorder};
 use informer::Informer;
 use parking_lot::Mutex;
 
@@ -197,16 +197,7 @@ impl Ctx {
 
     /// Sends an event about a CronJob.
     fn send_event(&self, cron_job: &CronJob, type_: EventType, reason: &str, message: String) {
-        let meta = &cron_job.meta;
-        let object = ObjectReference {
-            api_version: Some("batch/v1".to_owned()),
-            kind: Some("CronJob".to_owned()),
-            namespace: Some(meta.namespace.to_string()),
-            name: Some(meta.name.to_string()),
-            uid: Some(meta.uid.to_string()),
-            resource_version: Some(meta.version.to_string()),
-            field_path: None,
-        };
+        let object = events::reference(&CronJob::resource(), &cron_job.meta.as_ref());
         self.recorder.event(&object, type_, reason, message);
     }
 

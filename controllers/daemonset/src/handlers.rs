@@ -16,11 +16,10 @@ use crate::{
 
 /// A set was added, updated or deleted.
 pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, DaemonSet>, lane: Lane) {
-    let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
-    if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.remove(gone.uid);
+    if let Some(gone) = change.gone() {
+        ctx.remove(gone.meta().uid);
     }
-    if let Some(new) = new {
+    if let Some(new) = change.new.map(Entry::meta) {
         ctx.queue.add_to(new.key(), lane);
     }
 }
@@ -31,11 +30,8 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     if matches!(change.cause, Cause::Resync | Cause::Initial) {
         return;
     }
-    let replaced = |old: &Entry<Pod>| change.new.is_none_or(|new| new.meta().uid != old.meta().uid);
-    let (gone, old) = match change.old {
-        Some(old) if replaced(old) => (Some(old), None),
-        old => (None, old),
-    };
+    let gone = change.gone();
+    let old = change.old.filter(|_| gone.is_none());
     if let Some(gone) = gone {
         observe_deletion(ctx, &gone.meta(), lane);
     }

@@ -147,7 +147,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         stopping: builder.deps().stopping.clone(),
         sets: sets.clone(),
         nodes: nodes.clone(),
-        pods_of_node: pods.store().declare_index(pod_index::node_of_daemon_pod),
+        pods_of_node: pods.store().declare_index("daemonset: node", pod_index::node_of_daemon_pod),
         pods: pods.clone(),
         revisions: revisions.clone(),
     });

@@ -51,13 +51,13 @@ impl fmt::Display for FinalizerRemovalKey {
 /// A Job was added, updated or deleted.
 pub(crate) fn on_job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old, change.new);
-    let replaced = |old: &&Entry<Job>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
-    if let Some(gone) = old.filter(replaced) {
+    let gone = change.gone();
+    if let Some(gone) = gone {
         on_job_deleted(ctx, gone, lane);
     }
     let Some(entry) = new else { return };
     let meta = entry.meta();
-    let before = old.filter(|it| !replaced(it));
+    let before = old.filter(|_| gone.is_none());
     if before.is_none() {
         ctx.memory.on_job_added(meta.uid);
         if let Some(job) = entry.readable() {
@@ -115,8 +115,8 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
     let (old, new) = (change.old, change.new);
     ctx.meters.on_pod_changed(old.and_then(readable), new.and_then(readable));
-    let replaced = |old: &&Entry<Pod>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
-    if let Some(gone) = old.filter(replaced) {
+    let gone = change.gone();
+    if let Some(gone) = gone {
         on_pod_deleted(ctx, gone);
     }
     let Some(new) = new else { return };
@@ -128,7 +128,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     if event.meta.deletion.is_some() || readable(event.new).is_some_and(is_terminal) {
         free_slot(ctx, &event.meta, controlling_job(&event.meta));
     }
-    match old.filter(|it| !replaced(it)) {
+    match old.filter(|_| gone.is_none()) {
         old if event.meta.deletion.is_some() => event.on_deleting(old),
         Some(old) => event.on_changed(old),
         None => {

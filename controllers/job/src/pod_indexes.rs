@@ -17,7 +17,10 @@ pub(crate) struct PodIndexes {
 
 impl PodIndexes {
     pub(crate) fn declare(pods: &Store<Pod>) -> Self {
-        Self { work: pods.declare_index(job_of), orphans: pods.declare_index(labelled_job_of) }
+        Self {
+            work: pods.declare_index("job: owner", job_of),
+            orphans: pods.declare_index("job: label", labelled_job_of),
+        }
     }
 }
 

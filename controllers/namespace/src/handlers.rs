@@ -9,11 +9,10 @@ use crate::{Ctx, terminating::FirstObserved};
 /// Records since when each namespace terminates. It runs from the start of the process, so that a new leader does not
 /// wait the delay again.
 pub(crate) fn record(ctx: &Ctx, change: &Change<'_, Namespace>) {
-    let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
-    if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.remove(&gone);
+    if let Some(gone) = change.gone() {
+        ctx.remove(&gone.meta());
     }
-    if let Some(MetaRef { uid, deletion: Some(_), .. }) = new {
+    if let Some(MetaRef { uid, deletion: Some(_), .. }) = change.new.map(Entry::meta) {
         let first_observed =
             if change.cause == Cause::Initial { FirstObserved::InInitialList } else { FirstObserved::DuringWatch };
         ctx.terminating.observe(uid, first_observed, ctx.clock.now());

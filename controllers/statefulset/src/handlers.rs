@@ -18,11 +18,10 @@ const OWNERS_DELAY: Duration = Duration::from_secs(5);
 
 /// A set was added, updated or deleted.
 pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, StatefulSet>, lane: Lane) {
-    let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
-    if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.remove(gone.uid);
+    if let Some(gone) = change.gone() {
+        ctx.remove(gone.meta().uid);
     }
-    if let Some(new) = new {
+    if let Some(new) = change.new.map(Entry::meta) {
         ctx.queue.add_to(new.key(), lane);
     }
 }

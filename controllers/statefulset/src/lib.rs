@@ -162,7 +162,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         clock,
         stopping: builder.deps().stopping.clone(),
         sets: sets.clone(),
-        orphans: pods.store().declare_index(pod_index::set_of_orphan),
+        orphans: pods.store().declare_index("statefulset: orphan", pod_index::set_of_orphan),
         pods: pods.clone(),
         claims: claims.clone(),
         revisions,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use api::{Entry, Job};
-use events::{EventType, ObjectReference, Recorder};
+use api::{Entry, Job, Typed};
+use events::{EventType, Recorder};
 use informer::Change;
 use metrics::{Histogram, IntGauge, Metrics};
 
@@ -56,17 +56,6 @@ impl Meters {
 pub(crate) fn report_unknown_finish_time(recorder: &Recorder, job: &Job) {
     let message = format!("unable to find the time when the Job {} finished", job.meta.as_ref().key());
     tracing::error!("{message}");
-    recorder.event(&reference(job), EventType::Warning, "FinishTimeUnknown", message);
-}
-
-fn reference(job: &Job) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("batch/v1".to_owned()),
-        kind: Some("Job".to_owned()),
-        namespace: Some(job.meta.namespace.to_string()),
-        name: Some(job.meta.name.to_string()),
-        uid: Some(job.meta.uid.to_string()),
-        resource_version: Some(job.meta.version.to_string()),
-        ..ObjectReference::default()
-    }
+    let job = events::reference(&Job::resource(), &job.meta.as_ref());
+    recorder.event(&job, EventType::Warning, "FinishTimeUnknown", message);
 }

@@ -113,6 +113,13 @@ impl Builder {
         self.api_within(Limits::NONE)
     }
 
+    /// A client with the identity of the manager, with a rate limit of its own. For reads that upstream's role of the
+    /// controller does not allow.
+    #[must_use]
+    pub fn manager_api(&self) -> Api {
+        self.deps.clients.controller(self.client, self.deps.limits)
+    }
+
     fn api_within(&self, limits: Limits) -> Api {
         match &self.account {
             Some(account) => self.deps.clients.controller_as(account, self.client, limits),
@@ -132,13 +139,19 @@ impl Builder {
     /// The event recorder of this controller, which uses the controller's client.
     #[must_use]
     pub fn recorder(&mut self, api: Api) -> Recorder {
+        self.recorder_as(self.name, api)
+    }
+
+    /// The same with another component in the source of its events.
+    #[must_use]
+    pub fn recorder_as(&mut self, component: &str, api: Api) -> Recorder {
         let recorder = Recorder::new(events::Deps {
             api,
             clock: self.deps.clock.clone(),
             rng: self.rng("events"),
             spawner: self.deps.spawner.clone(),
             metrics: self.deps.metrics.clone(),
-            component: self.name.to_owned(),
+            component: component.to_owned(),
             host: self.deps.host.clone(),
         });
         self.controller.add_recorder(recorder.clone());

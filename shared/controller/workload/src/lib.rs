@@ -3,7 +3,8 @@
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
-//! [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`NoticeLog`], [`OwnerGauge`].
+//! `pod_status` and `pods_of_node` (what
+//! controllers of nodes write to and read of pods), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`NoticeLog`], [`OwnerGauge`].
 
 mod call_limit;
 mod claim;
@@ -13,6 +14,8 @@ mod expectations;
 mod notices;
 mod owner;
 mod owner_gauge;
+mod pod_status;
+mod pods_of_node;
 mod predicates;
 mod ranking;
 mod slow_start;
@@ -29,6 +32,8 @@ pub use expectations::Expectations;
 pub use notices::{NoticeLog, Notices};
 pub use owner::Owner;
 pub use owner_gauge::OwnerGauge;
+pub use pod_status::{DISRUPTION_TARGET, Precondition, disruption_target, patch_status};
+pub use pods_of_node::pods_of_node;
 pub use predicates::{
     deletion_requested, has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating,
     next_availability_check, ready_since,

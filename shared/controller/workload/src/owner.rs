@@ -24,16 +24,7 @@ impl Owner {
     /// The owner for an object of this type.
     #[must_use]
     pub fn new(resource: Resource, meta: MetaRef<'_>, finalizer: Option<&'static str>) -> Self {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let reference = ObjectReference {
-            api_version: Some(resource.api_version()),
-            kind: Some((*resource.kind).to_owned()),
-            namespace: some(meta.namespace),
-            name: some(meta.name),
-            uid: Some(meta.uid.to_string()),
-            resource_version: Some(meta.version.to_string()),
-            field_path: None,
-        };
+        let reference = events::reference(&resource, &meta);
         Self {
             resource,
             namespace: meta.namespace.clone(),

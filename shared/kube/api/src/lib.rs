@@ -73,6 +73,7 @@ pub use stateful_set::{
 };
 pub use status::{Cause, Details, Status};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
+pub use time::rfc3339;
 pub use uid::Uid;
 pub use version::Version;
 pub use workload::UpdateStrategyType;

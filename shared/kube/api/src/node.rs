@@ -15,6 +15,9 @@ pub struct Node {
     pub meta: Meta,
     /// All labels.
     pub labels: Labels,
+    /// The annotation [`Node::TTL_ANNOTATION`] as text; `None` if it is absent. Other annotations are dropped, because
+    /// some of them are large.
+    pub ttl: Option<Atom>,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
     /// spec.unschedulable: true if the node is cordoned.
@@ -41,6 +44,9 @@ pub struct NodeCondition {
 }
 
 impl Node {
+    /// The annotation that contains for how many seconds the kubelet may use a cached Secret or ConfigMap.
+    pub const TTL_ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+
     /// The condition of this type.
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&NodeCondition> {
@@ -75,6 +81,7 @@ impl<'de> Deserialize<'de> for Node {
         Ok(Self {
             meta,
             labels: extra.labels,
+            ttl: extra.ttl,
             creation: extra.creation,
             unschedulable: unschedulable.unwrap_or_default(),
             taints: taints.unwrap_or_default(),
@@ -93,6 +100,7 @@ struct Wire {
 #[derive(Default)]
 struct NodeMetadata {
     labels: Labels,
+    ttl: Option<Atom>,
     creation: Option<i64>,
 }
 
@@ -100,6 +108,10 @@ impl Extra for NodeMetadata {
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
         match key {
             "labels" => self.labels = Pairs { keep: |_| true }.next(map)?,
+            "annotations" => {
+                let kept = Pairs { keep: |key| key == Node::TTL_ANNOTATION }.next(map)?;
+                self.ttl = kept.get(Node::TTL_ANNOTATION).map(Atom::from);
+            }
             "creationTimestamp" => self.creation = map.next_value::<Option<Seconds>>()?.map(|it| it.0),
             _ => return Ok(false),
         }
@@ -166,6 +178,19 @@ mod tests {
         let ready = node.condition("Ready").unwrap();
         assert_eq!((&ready.status, &*ready.reason), (&ConditionStatus::Unknown, "NodeStatusUnknown"));
         assert_eq!((ready.last_heartbeat, ready.last_transition), (Some(1_767_323_047), Some(1_767_323_048)));
+    }
+
+    #[test]
+    fn of_the_annotations_only_the_ttl_is_kept() {
+        let ttl_of = |annotations: &str| {
+            let node = format!(r#"{{"metadata":{{"name":"n1","annotations":{annotations}}}}}"#);
+            Node::decode_object(node.as_bytes()).unwrap().ttl.map(|it| it.to_string())
+        };
+        let full = r#"{"csi.volume.kubernetes.io/nodeid":"{}","node.alpha.kubernetes.io/ttl":"15","z":"1"}"#;
+        assert_eq!(ttl_of(full).as_deref(), Some("15"));
+        assert_eq!(ttl_of(r#"{"node.alpha.kubernetes.io/ttl":"abc"}"#).as_deref(), Some("abc"));
+        assert_eq!(ttl_of(r#"{"node.alpha.kubernetes.io/ttl":""}"#).as_deref(), Some(""));
+        assert_eq!((ttl_of(r#"{"other":"15"}"#), ttl_of("{}"), ttl_of("null")), (None, None, None));
     }
 
     #[test]

@@ -16,8 +16,11 @@ pub(crate) struct Seconds(pub(crate) i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Micros(pub(crate) i64);
 
-/// The text of a `metav1.Time`.
-pub(crate) fn rfc3339(seconds: i64) -> Result<String, jiff::Error> {
+/// The text of a `metav1.Time`, from seconds since the epoch.
+///
+/// # Errors
+/// If the year does not have four digits.
+pub fn rfc3339(seconds: i64) -> Result<String, jiff::Error> {
     Timestamp::from_second(seconds).map(|it| it.to_string())
 }
 

@@ -119,6 +119,23 @@ impl Api {
         T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
     }
 
+    /// The same by a list with a field selector, which needs the right to list only. `None` if there is no such object.
+    ///
+    /// # Errors
+    /// As [`Api::get`].
+    pub async fn find<T: Cached>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<T>, ApiError> {
+        let path = format!("{}?fieldSelector=metadata.name%3D{name}", resource.collection(Some(namespace)));
+        let bytes = self.read(&path, JSON).await?;
+        let fail = |why: String| ApiError::unknown(format!("{resource} {namespace}/{name}: {why}"));
+        let page = T::decode_page(&bytes).map_err(|err| fail(err.to_string()))?;
+        page.items.into_iter().next().transpose().map_err(|(_, why)| fail(why))
+    }
+
     /// Reads the metadata of one object from the server. A server that cannot return metadata only returns the whole
     /// object.
     ///

@@ -67,6 +67,16 @@ pub enum NotSent {
     Unidentified(String),
 }
 
+/// Gives up a call after `limit`: a wait for the rate limiter or for `Retry-After` may take minutes, and then what the
+/// call is based on may not hold any more.
+///
+/// # Errors
+/// As the call; `Unknown` after `limit`.
+pub async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let timed = tokio::time::timeout(limit, call).await;
+    timed.unwrap_or_else(|_| Err(ApiError::unknown(format!("no response within {limit:?}"))))
+}
+
 impl ApiError {
     /// Classifies the response of a write that did not succeed.
     #[must_use]

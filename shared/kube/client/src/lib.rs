@@ -31,7 +31,7 @@ pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Writte
 pub use certificate::certified_key;
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
 pub use config::{ConfigError, load, redacted};
-pub use error::{ApiError, NotSent, error_chain};
+pub use error::{ApiError, NotSent, error_chain, within};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;

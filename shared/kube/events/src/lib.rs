@@ -14,7 +14,7 @@ mod write_queue;
 
 pub use k8s_openapi::api::core::v1::ObjectReference;
 pub use recorder::{Deps, Recorder};
-pub use report::EventType;
+pub use report::{EventType, reference};
 
 #[cfg(test)]
 mod tests;

@@ -1,3 +1,4 @@
+use api::{MetaRef, Resource};
 use clock::{Instant, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -16,6 +17,21 @@ impl EventType {
             Self::Normal => "Normal",
             Self::Warning => "Warning",
         }
+    }
+}
+
+/// The reference of an event about this object.
+#[must_use]
+pub fn reference(resource: &Resource, object: &MetaRef<'_>) -> ObjectReference {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ObjectReference {
+        api_version: Some(resource.api_version()),
+        kind: Some(resource.kind.to_string()),
+        namespace: some(object.namespace),
+        name: some(object.name),
+        uid: Some(object.uid.to_string()),
+        resource_version: Some(object.version.to_string()),
+        field_path: None,
     }
 }
 

@@ -59,6 +59,14 @@ pub struct MetaChange<'a> {
     pub cause: Cause,
 }
 
+impl<'a, T: Cached> Change<'a, T> {
+    /// The object that does not exist any more, also if another one has its name now.
+    #[must_use]
+    pub fn gone(&self) -> Option<&'a Entry<T>> {
+        self.old.filter(|old| self.new.is_none_or(|new| new.meta().uid != old.meta().uid))
+    }
+}
+
 impl<'a, T: Cached> From<Change<'a, T>> for MetaChange<'a> {
     fn from(change: Change<'a, T>) -> Self {
         let Change { old, new, cause, stale: _ } = change;

@@ -117,13 +117,14 @@ impl<T: Cached> Store<T> {
     }
 
     /// Adds an index, like client-go's `AddIndexers`. `value_of` is called with each entry, also with those of which only
-    /// the metadata decodes; entries without a value are not in the index.
+    /// the metadata decodes; entries without a value are not in the index. A later declaration with the same name is the
+    /// same index, so controllers can share one.
     #[must_use]
-    pub fn declare_index<V>(&self, value_of: fn(&Entry<T>) -> Option<V>) -> Index<T, V>
+    pub fn declare_index<V>(&self, name: &'static str, value_of: fn(&Entry<T>) -> Option<V>) -> Index<T, V>
     where
         V: Eq + Hash + Send + Sync + 'static,
     {
-        let number = self.0.content.write().slots.declare_index(value_of);
+        let number = self.0.content.write().slots.declare_index(name, value_of);
         Index { store: self.clone(), number, values: PhantomData }
     }
 

@@ -10,10 +10,12 @@ use std::{
     ops::{Add, Sub},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use jiff::SignedDuration;
 
 pub use drift::Drift;
 pub use jiff::Timestamp;
@@ -76,6 +78,8 @@ struct Virtual {
     start: Instant,
     /// What suspensions have added so far, in milliseconds.
     suspended: AtomicU64,
+    /// What jumps have added to the wall time so far, in seconds.
+    jumped: AtomicI64,
 }
 
 impl Clock {
@@ -93,7 +97,12 @@ impl Clock {
     pub fn virtual_from(epoch: Timestamp) -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is the place")]
         let start = Instant::now();
-        Self(Source::Virtual(Arc::new(Virtual { epoch, start, suspended: AtomicU64::new(0) })))
+        Self(Source::Virtual(Arc::new(Virtual {
+            epoch,
+            start,
+            suspended: AtomicU64::new(0),
+            jumped: AtomicI64::new(0),
+        })))
     }
 
     /// Simulates a suspension of `pause`: wall and boot time advance, the timers of the process do not. It has no
@@ -105,6 +114,14 @@ impl Clock {
         }
     }
 
+    /// Simulates that an operator sets the wall clock forward, or back with a negative number. It has no effect on the
+    /// system clock.
+    pub fn jump(&self, seconds: i64) {
+        if let Source::Virtual(it) = &self.0 {
+            it.jumped.fetch_add(seconds, Ordering::SeqCst);
+        }
+    }
+
     /// Wall time, for output that people and other programs read. It jumps when an operator sets the clock.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
@@ -112,8 +129,8 @@ impl Clock {
             #[expect(clippy::disallowed_methods, reason = "this is the place")]
             Source::System => Timestamp::now(),
             Source::Virtual(it) => {
-                let since = it.elapsed();
-                it.epoch.checked_add(since).unwrap_or(Timestamp::MAX)
+                let jumped = SignedDuration::from_secs(it.jumped.load(Ordering::SeqCst));
+                it.epoch.checked_add(it.elapsed()).and_then(|at| at.checked_add(jumped)).unwrap_or(Timestamp::MAX)
             }
         }
     }
@@ -169,6 +186,18 @@ mod tests {
         assert_eq!(clock.now() - now, Duration::from_secs(3));
         assert_eq!(clock.boot().saturating_since(boot), Duration::from_secs(23));
         assert_eq!(clock.wall(), epoch + Duration::from_secs(23));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_changes_the_wall_time_only() {
+        let epoch = Timestamp::from_second(1_800_000_000).unwrap();
+        let clock = Clock::virtual_from(epoch);
+        let (now, boot) = (clock.now(), clock.boot());
+        clock.jump(3600);
+        assert_eq!(clock.wall(), epoch + Duration::from_secs(3600));
+        clock.jump(-7200);
+        assert_eq!(clock.wall(), epoch - Duration::from_secs(3600));
+        assert_eq!((clock.now(), clock.boot()), (now, boot));
     }
 
     #[test]

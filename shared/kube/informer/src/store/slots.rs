@@ -38,6 +38,7 @@ enum Bucket {
 trait DeclaredIndex<T: Cached>: Send + Sync {
     /// The entry in a slot changes from `old` to `new`.
     fn update(&mut self, slot: u32, old: Option<&Entry<T>>, new: Option<&Entry<T>>);
+    fn name(&self) -> &'static str;
     /// The same index without entries.
     fn to_empty(&self) -> Box<dyn DeclaredIndex<T>>;
     fn as_any(&self) -> &dyn Any;
@@ -48,6 +49,7 @@ pub(crate) type ValueOf<T, V> = fn(&Entry<T>) -> Option<V>;
 
 /// An index with at most one value for each entry.
 struct SingleValueIndex<T: Cached, V> {
+    name: &'static str,
     value_of: ValueOf<T, V>,
     buckets: Buckets<V>,
 }
@@ -73,12 +75,15 @@ impl<T: Cached> Slots<T> {
         Self { declared: self.declared.iter().map(|it| it.to_empty()).collect(), ..Self::new(seed) }
     }
 
-    /// Adds an index with the present entries, and returns its number.
-    pub(crate) fn declare_index<V>(&mut self, value_of: ValueOf<T, V>) -> usize
+    /// Adds an index with the present entries, unless there is one of this name, and returns its number.
+    pub(crate) fn declare_index<V>(&mut self, name: &'static str, value_of: ValueOf<T, V>) -> usize
     where
         V: Eq + Hash + Send + Sync + 'static,
     {
-        self.fill(Box::new(SingleValueIndex { value_of, buckets: Buckets::new(&self.hasher) }));
+        if let Some(number) = self.declared.iter().position(|it| it.name() == name) {
+            return number;
+        }
+        self.fill(Box::new(SingleValueIndex { name, value_of, buckets: Buckets::new(&self.hasher) }));
         self.declared.len() - 1
     }
 
@@ -216,8 +221,12 @@ impl<T: Cached, V: Eq + Hash + Send + Sync + 'static> DeclaredIndex<T> for Singl
         }
     }
 
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn to_empty(&self) -> Box<dyn DeclaredIndex<T>> {
-        Box::new(Self { value_of: self.value_of, buckets: Buckets::new(self.buckets.0.hasher()) })
+        Box::new(Self { name: self.name, value_of: self.value_of, buckets: Buckets::new(self.buckets.0.hasher()) })
     }
 
     fn as_any(&self) -> &dyn Any {

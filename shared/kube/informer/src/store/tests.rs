@@ -183,7 +183,8 @@ fn a_declared_index_has_the_present_objects_and_follows_each_change() {
     let store = synced([entry("x", 1, "red", "o"), entry("a", 1, "red", "o"), entry("b", 2, "blue", "o")]);
     // Leaves an unused slot before those of the others.
     store.apply(vec![(Event::Deleted, entry("x", 2, "red", "o"))]);
-    let (by_name, by_color) = (store.declare_index(red), store.declare_index(|it| Some(it.readable()?.color.clone())));
+    let (by_name, by_color) =
+        (store.declare_index("red", red), store.declare_index("color", |it| Some(it.readable()?.color.clone())));
     let found = |name: &str| names(by_name.get(&name.to_owned()));
     assert_eq!((found("a"), found("b")), (vec!["a".to_owned()], vec![]));
     store.apply(vec![
@@ -203,11 +204,11 @@ fn a_declared_index_has_the_present_objects_and_follows_each_change() {
 #[test]
 fn a_relist_keeps_declared_indexes_also_those_that_were_declared_meanwhile() {
     let store = store();
-    let early = store.declare_index(red);
+    let early = store.declare_index("early", red);
     assert!(matches!(early.get(&"a".to_owned()), Err(StoreError::NotSynced { .. })));
     let mut set = store.empty_set();
     set.upsert(entry("a", 1, "red", "o"));
-    let late = store.declare_index(red);
+    let late = store.declare_index("late", red);
     set.upsert(entry("b", 2, "red", "o"));
     store.replace(set);
     for name in ["a", "b"] {
@@ -215,6 +216,14 @@ fn a_relist_keeps_declared_indexes_also_those_that_were_declared_meanwhile() {
     }
     store.replace(store.empty_set());
     assert_eq!(names(early.get(&"a".to_owned())), [""; 0]);
+}
+
+#[test]
+fn an_index_that_is_declared_twice_is_one_index() {
+    let store = synced([entry("a", 1, "red", "o")]);
+    let indexes = [store.declare_index("red", red), store.declare_index("red", red)];
+    assert_eq!(indexes.each_ref().map(|it| names(it.get(&"a".to_owned()))), [["a"], ["a"]]);
+    assert_eq!(indexes.map(|it| it.number), [0, 0]);
 }
 
 #[test]
