@@ -11,6 +11,9 @@ use crate::report;
 /// The default folder with the binaries of a control plane; `KUBEBUILDER_ASSETS` overrides it.
 pub(crate) const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
+/// The program of the upstream manager.
+pub(crate) const GO_MANAGER: &str = "kube-controller-manager";
+
 /// The folder with the binaries of a control plane.
 #[derive(Debug)]
 pub struct Assets {
@@ -76,6 +79,19 @@ pub fn assets_or_skip(scenario: &str) -> Option<&'static Assets> {
             None
         }
     }
+}
+
+/// The binaries with the upstream manager among them, or `None` after printing that `scenario` does not run.
+///
+/// # Panics
+/// If there is no API server and `MINI_KCM_E2E` is `required`.
+pub fn go_manager_or_skip(scenario: &str) -> Option<&'static Assets> {
+    let assets = assets_or_skip(scenario)?;
+    if assets.binary(GO_MANAGER).is_none() {
+        report(&format!("NOT RUN, there is no {GO_MANAGER} in {}: {scenario}", assets.folder.display()));
+        return None;
+    }
+    Some(assets)
 }
 
 fn version(kube_apiserver: &Path) -> anyhow::Result<String> {

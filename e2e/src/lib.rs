@@ -10,12 +10,14 @@
 //! [`Rest`] and [`eventually`], with which a scenario acts and waits; [`Audit`], the server's audit log; [`Proxy`] and
 //! [`Gateway`], which inject faults between a client and the server; [`StandaloneInformers`], informers without a
 //! manager; [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`],
-//! owner graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
+//! owner graphs by script; [`equality`], which compares the objects of two managers; [`Playground`] and [`Kubectl`];
+//! [`Prometheus`], which scrapes the manager.
 
 mod assets;
 mod audit;
 pub mod conformance;
 mod control_plane;
+pub mod equality;
 mod gateway;
 pub mod graphs;
 mod kubectl;
@@ -36,7 +38,7 @@ mod usage;
 mod wait;
 pub mod workloads;
 
-pub use assets::{Assets, assets_or_skip};
+pub use assets::{Assets, assets_or_skip, go_manager_or_skip};
 pub use audit::{Audit, AuditEvent};
 pub use control_plane::{ControlPlane, Identity, Options};
 pub use gateway::Gateway;

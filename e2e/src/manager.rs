@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use http::Method;
 
-use crate::{Identity, Process, Rest, Signal, Site, eventually, free_port};
+use crate::{Identity, Process, Rest, Signal, Site, assets::GO_MANAGER, eventually, free_port};
 
 /// Long enough for the upstream manager on a busy machine.
 const START: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ impl Launch {
         let program = match flavour {
             Flavour::Ours if site.is_real() => binary(Build::Release)?.to_owned(),
             Flavour::Ours => binary(Build::Debug)?.to_owned(),
-            Flavour::Go => site.assets()?.binary("kube-controller-manager").context("no kube-controller-manager")?,
+            Flavour::Go => site.assets()?.binary(GO_MANAGER).context("no kube-controller-manager")?,
         };
         let mut flags = BTreeMap::new();
         if flavour == Flavour::Go {
@@ -70,6 +70,22 @@ impl Launch {
             .flag("authorization-always-allow-paths", "/*")
             .flag("leader-elect-resource-name", &format!("e2e-{number}"))
             .flag("v", "2"))
+    }
+
+    /// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role. `lock` is
+    /// the name of its Lease, whose times are short.
+    ///
+    /// # Errors
+    /// If there is no such manager.
+    pub fn as_kubeadm(site: &Site, flavour: Flavour, controllers: &str, lock: &str) -> anyhow::Result<Self> {
+        Ok(Self::new(site, flavour)?
+            .kubeconfig(&site.kubeconfig(Identity::ControllerManager)?)
+            .flag("use-service-account-credentials", "true")
+            .flag("controllers", controllers)
+            .flag("leader-elect-resource-name", lock)
+            .flag("kube-api-qps", "200")
+            .flag("kube-api-burst", "400")
+            .lease(4_000, 3_000, 500))
     }
 
     /// Sets a flag (given without dashes), replacing its earlier value.
@@ -106,7 +122,7 @@ impl Launch {
         self.flags.insert("secure-port".to_owned(), port.to_string());
         let name = match self.flavour {
             Flavour::Ours => "mini-kcm",
-            Flavour::Go => "kube-controller-manager",
+            Flavour::Go => GO_MANAGER,
         };
         let log = self.folder.join(format!("{name}-{}.log", LOGS.fetch_add(1, Ordering::Relaxed)));
         let mut command = Command::new(&self.program);
@@ -123,6 +139,17 @@ impl Launch {
         let mut manager = self.start()?;
         manager.wait_until_healthy().await?;
         Ok(manager)
+    }
+
+    /// Starts it as a standby; then the leader stops in the middle of its work.
+    ///
+    /// # Errors
+    /// If it does not start, or the leader does not stop within `within`.
+    pub async fn take_over_from(self, leader: &mut Manager, within: Duration) -> anyhow::Result<Manager> {
+        let successor = self.started().await?;
+        leader.signal(Signal::TERM)?;
+        leader.exit(within).await?;
+        Ok(successor)
     }
 }
 
@@ -159,6 +186,19 @@ impl Manager {
     /// If TLS cannot be set up.
     pub fn endpoints(&self) -> anyhow::Result<Rest> {
         Rest::unverified(self.port)
+    }
+
+    /// The sum of a metric over all series whose labels contain all these words; `None` if there are none.
+    ///
+    /// # Errors
+    /// If the page of metrics cannot be read.
+    pub async fn metric(&self, family: &str, words: &[&str]) -> anyhow::Result<Option<f64>> {
+        let page = self.endpoints()?.send(Method::GET, "/metrics", None).await?;
+        anyhow::ensure!(page.code == 200, "{} {}", page.code, page.text);
+        let of_family = |line: &&str| line.strip_prefix(family).is_some_and(|it| it.starts_with(['{', ' ']));
+        let lines = page.text.lines().filter(of_family).filter(|line| words.iter().all(|it| line.contains(it)));
+        let values: Vec<f64> = lines.filter_map(|it| it.rsplit_once(' ')?.1.parse().ok()).collect();
+        Ok((!values.is_empty()).then(|| values.iter().sum()))
     }
 
     /// Waits until `/healthz` returns ok.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clock::Clock;
 use e2e::{
     Audit, AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Manager, Options, Proxy, Rest, Signal, Site,
-    assets_or_skip, eventually, namespaces, objects, report,
+    eventually, go_manager_or_skip, namespaces, objects, report,
 };
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -363,10 +363,7 @@ async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn go_manager_and_ours_take_over_one_lease_from_each_other() {
-    let Some(assets) = assets_or_skip("handing the Lease to a Go manager and back") else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
-    }
+    let Some(assets) = go_manager_or_skip("handing the Lease to a Go manager and back") else { return };
     let _place = PLACES.acquire().await;
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();

@@ -23,10 +23,12 @@ pub enum Kind {
     CronJob,
     /// Of the core group.
     Event,
+    /// Of the core group; in the namespace without a name.
+    Node,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Pod, Self::Job, Self::CronJob, Self::Event];
+    const ALL: [Self; 5] = [Self::Pod, Self::Job, Self::CronJob, Self::Event, Self::Node];
 
     fn resource(self) -> ApiResource {
         let (group, kind) = match self {
@@ -34,6 +36,7 @@ impl Kind {
             Self::Job => ("batch", "Job"),
             Self::CronJob => ("batch", "CronJob"),
             Self::Event => ("", "Event"),
+            Self::Node => ("", "Node"),
         };
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
     }
@@ -49,7 +52,8 @@ pub(super) struct ObservedObject {
     pub(super) gone: bool,
 }
 
-/// All observed pods, Jobs, CronJobs and events, by namespace. There is one watch for each kind, shared by all runs.
+/// All observed pods, Jobs, CronJobs, events and nodes, by namespace. There is one watch for each kind, shared by all
+/// runs.
 #[derive(Debug, Default)]
 pub struct ObservedObjects {
     namespaces: Mutex<BTreeMap<String, Arc<NamespaceObjects>>>,
@@ -156,7 +160,9 @@ impl NamespaceObjects {
     /// One object, if it exists.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str) -> Option<Value> {
-        self.existing(kind).into_iter().find(|it| it["metadata"]["name"] == name)
+        let seen = self.seen.lock();
+        let mut existing = seen.iter().filter(|it| it.kind == kind && !it.gone);
+        existing.find(|it| it.last["metadata"]["name"] == name).map(|it| it.last.clone())
     }
 
     /// How many objects of a kind were observed so far.

@@ -16,8 +16,9 @@ use anyhow::Context;
 use cases::{Case, Step, Want, cases, own_node, plain_nodes, rolling, template};
 use clock::Clock;
 use e2e::{
-    ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, Site, assets_or_skip, eventually,
-    namespaces, report,
+    ControlPlane, Flavour, Launch, Manager, Options, Rest, Site,
+    equality::{self, Results, until_equal},
+    eventually, go_manager_or_skip, namespaces, report,
     workloads::{Kind, ObservedObjects},
 };
 use fake_nodes::{Environment, Fleet, NodeSpec, PREFIX};
@@ -214,17 +215,8 @@ impl Nodes {
     }
 }
 
-/// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role.
 fn launch(site: &Site, flavour: Flavour, controllers: &str) -> anyhow::Result<Launch> {
-    Ok(Launch::new(site, flavour)?
-        .kubeconfig(&site.kubeconfig(Identity::ControllerManager)?)
-        .flag("use-service-account-credentials", "true")
-        .flag("controllers", controllers)
-        .flag("concurrent-daemonset-syncs", "4")
-        .flag("leader-elect-resource-name", "daemons")
-        .flag("kube-api-qps", "200")
-        .flag("kube-api-burst", "400")
-        .lease(4_000, 3_000, 500))
+    Ok(Launch::as_kubeadm(site, flavour, controllers, "daemons")?.flag("concurrent-daemonset-syncs", "4"))
 }
 
 async fn acceptance_ds_056_each_node_has_a_ready_pod_at_all_times_of_an_update_with_surge(on: On) {
@@ -265,14 +257,29 @@ async fn acceptance_ds_056_each_node_has_a_ready_pod_at_all_times_of_an_update_w
     nodes.settled("web", Want::on_nodes(NODES)).await.unwrap();
 }
 
-async fn wait_for_revisions(nodes: &Nodes, wanted: usize) -> Vec<Value> {
-    eventually(&format!("{wanted} revisions"), TIME_LIMIT, async || {
-        let revisions = nodes.revisions().await?;
-        anyhow::ensure!(revisions.len() == wanted, "{revisions:?}");
-        Ok(Some(revisions))
+/// Waits until the manager has observed everything that was written, its own writes too, and has no sync left.
+async fn until_idle(nodes: &Nodes, manager: &Manager) -> anyhow::Result<()> {
+    // Of nodes only labels and taints matter, which do not change here.
+    let resources = ["daemonsets", "controllerrevisions", "pods"];
+    let read = async || try_join_all(resources.map(|it| nodes.all(it))).await;
+    eventually("the manager to have no sync left", TIME_LIMIT, async || {
+        let written = read().await?;
+        for (resource, objects) in resources.into_iter().zip(&written) {
+            let version = |it: &Value| text(&it["metadata"]["resourceVersion"]).parse().unwrap_or(f64::INFINITY);
+            let newest = objects.iter().map(version).fold(0.0, f64::max);
+            let label = format!("resource=\"{resource}\"");
+            // It is set after the handlers have enqueued what an event concerns.
+            let observed = manager.metric("informer_store_resource_version", &[&label]).await?;
+            anyhow::ensure!(observed >= Some(newest), "{resource}: {newest} is written, {observed:?} observed");
+        }
+        for metric in ["workqueue_depth", "workqueue_unfinished_work_seconds"] {
+            let value = manager.metric(metric, &["name=\"daemonset\""]).await?;
+            anyhow::ensure!(value == Some(0.0), "{metric} is {value:?}");
+        }
+        // A sync that ended meanwhile may have written.
+        Ok((read().await? == written).then_some(()))
     })
     .await
-    .unwrap()
 }
 
 /// The conformance test "should manage the lifecycle of a ControllerRevision".
@@ -280,7 +287,7 @@ async fn acceptance_ds_063_revisions_are_created_patched_and_deleted_by_users(on
     let name = "revisions of a DaemonSet are changed by users";
     let Some(server) = on.server(name, Options::default()).await.unwrap() else { return };
     let nodes = Nodes::start(&server, plain_nodes(3)).await.unwrap();
-    let _manager = launch(&server, Flavour::Ours, CONTROLLER).unwrap().started().await.unwrap();
+    let manager = launch(&server, Flavour::Ours, CONTROLLER).unwrap().started().await.unwrap();
     // Without characters that Go escapes: the data of two revisions are compared as bytes upstream.
     let mut template = template("web", "1", &json!({}));
     template["spec"]["containers"][0]["args"] = json!(["plain"]);
@@ -288,24 +295,27 @@ async fn acceptance_ds_063_revisions_are_created_patched_and_deleted_by_users(on
     nodes.settled("web", Want::on_nodes(3)).await.unwrap();
     let pods = nodes.uids("web").await.unwrap();
 
-    let first = wait_for_revisions(&nodes, 1).await.remove(0);
-    assert_eq!((owner(&first), &first["revision"]), ("web", &json!(1)));
+    let [first] = &nodes.revisions().await.unwrap()[..] else { panic!("not one revision") };
+    assert_eq!((owner(first), &first["revision"]), ("web", &json!(1)));
     let first_name = text(&first["metadata"]["name"]);
     let first_path = Nodes::path("controllerrevisions", first_name);
     let patched = json!({ "metadata": { "labels": { first_name: "patched" } } });
     let patched = nodes.admin.merge(&first_path, &patched).await.unwrap();
     assert_eq!(patched["metadata"]["labels"][first_name], "patched");
 
-    // A second one with other data: a sync keeps it, since the history is shorter than its limit.
-    let mut data = first["data"].clone();
-    data["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["other"]);
+    // A second one with equal data: a sync would delete one of them, so the new one must not cause a sync.
+    until_idle(&nodes, &manager).await.unwrap();
     let second = json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision",
         "metadata": { "name": "web-second", "labels": { "app": "web", HASH: "second" },
             "ownerReferences": first["metadata"]["ownerReferences"] },
-        "data": data, "revision": 2,
+        "data": first["data"], "revision": 2,
     });
     nodes.admin.create(&Nodes::path("controllerrevisions", ""), &second).await.unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(SYNC_INTERVAL).await;
+        assert_eq!(nodes.revisions().await.unwrap().len(), 2, "both exist for a while");
+    }
     nodes.admin.delete(&first_path).await.unwrap();
     let second_path = Nodes::path("controllerrevisions", "web-second");
     eventually("the revision to be updated", TIME_LIMIT, async || {
@@ -315,23 +325,26 @@ async fn acceptance_ds_063_revisions_are_created_patched_and_deleted_by_users(on
     })
     .await
     .unwrap();
+    // Its change is newer than the deletion.
+    until_idle(&nodes, &manager).await.unwrap();
+    let left = nodes.revisions().await.unwrap();
+    assert_eq!((left.len(), &left[0]["metadata"]["name"]), (1, &json!("web-second")));
     assert_eq!(nodes.uids("web").await.unwrap(), pods, "no pod was restarted");
 
     nodes.edit("web", json!({ "template": { "spec": { "terminationGracePeriodSeconds": 2 } } })).await.unwrap();
-    eventually("a revision with a number above all others", TIME_LIMIT, async || {
-        let revisions = nodes.revisions().await?;
-        let is_new = |it: &Value| it["data"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 2;
-        let new = revisions.iter().find(|it| is_new(it)).context("no new revision yet")?;
-        anyhow::ensure!(new["revision"].as_i64() > Some(2), "{new}");
+    eventually("the new revision", TIME_LIMIT, async || {
+        let count = nodes.revisions().await?.len();
+        anyhow::ensure!(count == 2, "{count} revisions");
         Ok(Some(()))
     })
     .await
     .unwrap();
     let updated = format!("{}?labelSelector=web-second%3Dupdated", Nodes::path("controllerrevisions", ""));
     nodes.admin.delete(&updated).await.unwrap();
-    let revisions = nodes.revisions().await.unwrap();
-    assert!(revisions.iter().all(|it| it["metadata"]["name"] != "web-second"), "{revisions:?}");
     nodes.settled("web", Want::on_nodes(3)).await.unwrap();
+    until_idle(&nodes, &manager).await.unwrap();
+    let left = nodes.revisions().await.unwrap();
+    assert_eq!((left.len(), &left[0]["revision"]), (1, &json!(3)));
 }
 
 async fn acceptance_ds_071_pods_of_a_deleted_collection_are_deleted_by_the_garbage_collector(on: On) {
@@ -369,24 +382,11 @@ async fn acceptance_ds_071_pods_of_a_deleted_collection_are_deleted_by_the_garba
 
 /// What must be equal, whichever manager created it. Names are not: those of pods and the hashes of revisions differ.
 fn comparable(object: &Value) -> Value {
-    let mut object = object.clone();
+    let mut object = equality::comparable(object);
     let metadata = object["metadata"].as_object_mut().unwrap();
-    for field in [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "managedFields",
-        "generation",
-        "selfLink",
-        "name",
-        "generateName",
-    ] {
+    for field in ["name", "generateName"] {
         metadata.remove(field);
     }
-    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
-        owner["uid"] = json!("uid");
-    }
-    object.as_object_mut().unwrap().remove("status");
     object
 }
 
@@ -428,9 +428,9 @@ fn comparable_message(set: &str, message: &str) -> String {
 }
 
 /// What must be equal after all cases: pods by node, revisions by number, statuses, and the events of the sets.
-async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Value>> {
+async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<Results> {
     let case_of = |name: &str| cases.iter().find(|it| it.name == name);
-    let (mut results, mut numbers) = (BTreeMap::new(), Numbers::new());
+    let (mut results, mut numbers) = (Results::new(), Numbers::new());
     for revision in nodes.revisions().await? {
         let (set, number) = (owner(&revision).to_owned(), revision["revision"].as_i64().unwrap_or_default());
         let mut compared = comparable(&revision);
@@ -533,15 +533,12 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_those_of_the_upstream_manager() {
     let name = "DaemonSets: objects are those of the upstream manager";
-    let Some(assets) = assets_or_skip(name) else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
-    }
+    let Some(assets) = go_manager_or_skip(name) else { return };
     let cases = cases();
     // Events are stored in their order, so that its event is the last one.
     let last = Case::new("last", json!({ "nodeSelector": { "zone": "a" } }));
     let with_last: Vec<Case> = cases.iter().cloned().chain([last.clone()]).collect();
-    let mut theirs = BTreeMap::new();
+    let mut theirs = Results::new();
     for flavour in [Flavour::Go, Flavour::Ours] {
         let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
         let nodes = Nodes::start(&plane, cases::nodes()).await.unwrap();
@@ -558,24 +555,10 @@ async fn objects_are_those_of_the_upstream_manager() {
             theirs = results(&nodes, &cases).await.unwrap();
             continue;
         }
-        let compared = eventually("the same objects", TIME_LIMIT, async || {
-            let ours = results(&nodes, &cases).await?;
-            for name in ours.keys().chain(theirs.keys()) {
-                let (ours, theirs) = (ours.get(name), theirs.get(name));
-                anyhow::ensure!(ours == theirs, "{name}: ours {ours:?}, upstream's {theirs:?}");
-            }
-            Ok(Some(()))
-        });
-        compared.await.unwrap();
+        let (ours, theirs) = (async || results(&nodes, &cases).await, async || anyhow::Ok(theirs.clone()));
+        until_equal(TIME_LIMIT, ours, theirs).await.unwrap();
     }
     report(&format!("{} DaemonSets are equal: {} objects and events", cases.len(), theirs.len()));
-}
-
-async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
-    let successor = launch(plane, flavour, CONTROLLER)?.started().await?;
-    leader.signal(Signal::TERM)?;
-    leader.exit(TIME_LIMIT).await?;
-    Ok(successor)
 }
 
 /// A rollout is handed from the upstream manager to ours and back in the middle: each pod is replaced once.
@@ -583,10 +566,7 @@ async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour)
 async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
     const NODES: usize = 6;
     let name = "DaemonSets: a rollout is handed over";
-    let Some(assets) = assets_or_skip(name) else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
-    }
+    let Some(assets) = go_manager_or_skip(name) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane, plain_nodes(NODES)).await.unwrap();
     let mut leader = launch(&plane, Flavour::Go, CONTROLLER).unwrap().started().await.unwrap();
@@ -606,7 +586,8 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
         })
         .await
         .unwrap();
-        leader = hand_over(&plane, &mut leader, flavour).await.unwrap();
+        let successor = launch(&plane, flavour, CONTROLLER).unwrap();
+        leader = successor.take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
         nodes.settled("web", Want::on_nodes(NODES)).await.unwrap();
         let uids = nodes.uids("web").await.unwrap();
         assert!(uids.is_disjoint(&before), "round {round}: all pods are new");

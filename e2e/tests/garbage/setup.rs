@@ -41,16 +41,6 @@ impl Setup {
         self.manager.flavour() == Flavour::Ours
     }
 
-    /// The sum of a metric over all series whose labels contain all these words; `None` if there are none.
-    pub(crate) async fn metric(&self, family: &str, words: &[&str]) -> anyhow::Result<Option<f64>> {
-        let page = self.manager.endpoints()?.send(Method::GET, "/metrics", None).await?;
-        anyhow::ensure!(page.code == 200, "{} {}", page.code, page.text);
-        let of_family = |line: &&str| line.strip_prefix(family).is_some_and(|it| it.starts_with(['{', ' ']));
-        let lines = page.text.lines().filter(of_family).filter(|line| words.iter().all(|it| line.contains(it)));
-        let values: Vec<f64> = lines.filter_map(|it| it.rsplit_once(' ')?.1.parse().ok()).collect();
-        Ok((!values.is_empty()).then(|| values.iter().sum()))
-    }
-
     /// Waits until a dependent of an owner that never existed is deleted, which shows that the collector works.
     pub(crate) async fn wait_until_collecting(&self, namespace: &str, probe: &str) -> anyhow::Result<()> {
         let (path, mut object) = objects::config_map(namespace, probe);

@@ -109,7 +109,7 @@ async fn acceptance_gc_046_047_unavailable_conversion_webhook_stops_only_its_kin
     wait_until_gone(&admin, &format!("{maps}/owner")).await.unwrap();
     setup.wait_until_collecting(name, "sign").await.unwrap();
     let told = eventually("the failure to be counted", TIME_LIMIT, async || {
-        Ok(setup.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
+        Ok(setup.manager.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
     });
     report(&format!("{} failures to synchronise were counted", told.await.unwrap()));
     if setup.is_ours() {

@@ -9,8 +9,7 @@ use std::{
 
 use clock::Clock;
 use e2e::{
-    ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, assets_or_skip, eventually, namespaces,
-    report,
+    ControlPlane, Flavour, Launch, Options, Rest, eventually, go_manager_or_skip, namespaces, report,
     workloads::{Kind, NamespaceObjects, ObservedObjects, create},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
@@ -121,30 +120,12 @@ impl PodEnder {
 }
 
 fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
-    Ok(Launch::new(plane, flavour)?
-        .kubeconfig(&plane.kubeconfig(Identity::ControllerManager)?)
-        .flag("use-service-account-credentials", "true")
-        .flag("controllers", "job-controller")
-        .flag("leader-elect-resource-name", "handed")
-        .flag("kube-api-qps", "200")
-        .flag("kube-api-burst", "400")
-        .lease(4_000, 3_000, 500))
-}
-
-/// Starts the successor as a standby; then the leader stops in the middle of its work.
-async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
-    let successor = launch(plane, flavour)?.started().await?;
-    leader.signal(Signal::TERM)?;
-    leader.exit(TIME_LIMIT).await?;
-    Ok(successor)
+    Launch::as_kubeadm(plane, flavour, "job-controller", "handed")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_and_ours() {
-    let Some(assets) = assets_or_skip("running Jobs handed over three times") else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
-    }
+    let Some(assets) = go_manager_or_skip("running Jobs handed over three times") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let (scope, admin) = (Scope::new(), plane.admin().await.unwrap());
     let nodes = fake_nodes::Options { schedulers: Vec::new(), ..fake_nodes::Options::with_nodes(2) };
@@ -170,7 +151,8 @@ async fn pods_of_running_jobs_are_counted_once_across_takeovers_by_go_manager_an
     let mut leader = launch(&plane, LEADERS[0]).unwrap().started().await.unwrap();
     for (turn, flavour) in (1u64..).zip(&LEADERS[1..]) {
         ender.run_until_counted(turn * 15).await.unwrap();
-        let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
+        let successor = launch(&plane, *flavour).unwrap();
+        let (successor, ()) = futures::join!(successor.take_over_from(&mut leader, TIME_LIMIT), async {
             // Pods still end while no manager counts them.
             ender.bind().await.unwrap();
         });

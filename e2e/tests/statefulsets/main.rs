@@ -12,8 +12,9 @@ use std::{collections::BTreeMap, time::Duration};
 use cases::{Case, Step, cases};
 use clock::Clock;
 use e2e::{
-    ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, Site, assets_or_skip, eventually,
-    namespaces, report,
+    ControlPlane, Flavour, Launch, Options, Rest, Site,
+    equality::{self, Results, until_equal},
+    eventually, go_manager_or_skip, namespaces, report,
     workloads::{Kind, ObservedObjects},
 };
 use fake_nodes::{Environment, Fleet, PREFIX};
@@ -169,16 +170,8 @@ impl Nodes {
     }
 }
 
-/// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role.
 fn launch(site: &Site, flavour: Flavour, controllers: &str) -> anyhow::Result<Launch> {
-    Ok(Launch::new(site, flavour)?
-        .kubeconfig(&site.kubeconfig(Identity::ControllerManager)?)
-        .flag("use-service-account-credentials", "true")
-        .flag("controllers", controllers)
-        .flag("leader-elect-resource-name", "sets")
-        .flag("kube-api-qps", "200")
-        .flag("kube-api-burst", "400")
-        .lease(4_000, 3_000, 500))
+    Launch::as_kubeadm(site, flavour, controllers, "sets")
 }
 
 /// The same rules in both managers: the gate is off in 1.36 and on in 1.37.
@@ -262,15 +255,7 @@ async fn wait_for_names(nodes: &Nodes, resource: &str, wanted: &[&str]) {
 
 /// What must be equal, whichever manager created it.
 fn comparable(object: &Value) -> Value {
-    let mut object = object.clone();
-    let metadata = object["metadata"].as_object_mut().unwrap();
-    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink"] {
-        metadata.remove(field);
-    }
-    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
-        owner["uid"] = json!("uid");
-    }
-    object.as_object_mut().unwrap().remove("status");
+    let mut object = equality::comparable(object);
     object["spec"].as_object_mut().into_iter().for_each(|it| drop(it.remove("nodeName")));
     // Upstream iterates a map.
     if let Some(volumes) = object["spec"]["volumes"].as_array_mut() {
@@ -280,8 +265,8 @@ fn comparable(object: &Value) -> Value {
 }
 
 /// What must be equal after all cases. Pods, claims, revisions and statuses by name, and the events of the sets.
-async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Value>> {
-    let mut results = BTreeMap::new();
+async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<Results> {
+    let mut results = Results::new();
     for resource in ["pods", "persistentvolumeclaims", "controllerrevisions"] {
         for object in nodes.all(resource).await? {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -352,12 +337,9 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_those_of_the_upstream_manager() {
     let name = "StatefulSets: objects are those of the upstream manager";
-    let Some(assets) = assets_or_skip(name) else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
-    }
+    let Some(assets) = go_manager_or_skip(name) else { return };
     let cases = cases();
-    let mut theirs = BTreeMap::new();
+    let mut theirs = Results::new();
     for flavour in [Flavour::Go, Flavour::Ours] {
         let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
         let nodes = Nodes::start(&plane).await.unwrap();
@@ -377,34 +359,17 @@ async fn objects_are_those_of_the_upstream_manager() {
             theirs = results(&nodes, &cases).await.unwrap();
             continue;
         }
-        let compared = eventually("the same objects", TIME_LIMIT, async || {
-            let ours = results(&nodes, &cases).await?;
-            for name in ours.keys().chain(theirs.keys()) {
-                let (ours, theirs) = (ours.get(name), theirs.get(name));
-                anyhow::ensure!(ours == theirs, "{name}: ours {ours:?}, upstream's {theirs:?}");
-            }
-            Ok(Some(()))
-        });
-        compared.await.unwrap();
+        let (ours, theirs) = (async || results(&nodes, &cases).await, async || anyhow::Ok(theirs.clone()));
+        until_equal(TIME_LIMIT, ours, theirs).await.unwrap();
     }
     report(&format!("{} StatefulSets are equal: {} objects and events", cases.len(), theirs.len()));
-}
-
-async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
-    let successor = launch_alike(plane, flavour)?.started().await?;
-    leader.signal(Signal::TERM)?;
-    leader.exit(TIME_LIMIT).await?;
-    Ok(successor)
 }
 
 /// A rollout is handed from the upstream manager to ours and back in the middle: each pod is replaced once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice() {
     let name = "StatefulSets: a rollout is handed over";
-    let Some(assets) = assets_or_skip(name) else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        return report(&format!("NOT RUN without kube-controller-manager: {name}"));
-    }
+    let Some(assets) = go_manager_or_skip(name) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane).await.unwrap();
     let mut leader = launch_alike(&plane, Flavour::Go).unwrap().started().await.unwrap();
@@ -421,7 +386,8 @@ async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice(
         })
         .await
         .unwrap();
-        leader = hand_over(&plane, &mut leader, flavour).await.unwrap();
+        let successor = launch_alike(&plane, flavour).unwrap();
+        leader = successor.take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
         nodes.rolled_out("web").await.unwrap();
         let uids = nodes.uids().await.unwrap();
         eventually("the watch to show the last pods", TIME_LIMIT, async || {
