@@ -149,6 +149,9 @@ fn settings(flags: &mut FlagValues, gates: &Gates) -> Settings {
             let value = match kind {
                 FlagKind::Workers => FlagValue::Number(flags.workers(name)),
                 FlagKind::Count => FlagValue::Number(flags.count(name)),
+                // The table of flags allows 32 bits.
+                FlagKind::Integer => FlagValue::Integer(i32::try_from(flags.int(name)).unwrap_or_default()),
+                FlagKind::Float => FlagValue::Float(flags.float(name)),
                 FlagKind::Duration => FlagValue::Duration(flags.duration(name)),
             };
             settings.set_flag(name, value);
@@ -270,6 +273,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn flags_of_the_node_lifecycle_controller_set_its_options() {
+        let options = |args: &[&str]| node_lifecycle_controller::Options::from(&config(args).unwrap().settings);
+        assert_eq!(options(&[]), node_lifecycle_controller::Options::default());
+        let options = options(&[
+            "--node-monitor-period=1s",
+            "--node-monitor-grace-period=20s",
+            "--node-startup-grace-period=30s",
+            "--node-eviction-rate=1e-1",
+            "--secondary-node-eviction-rate=-1",
+            "--large-cluster-size-threshold=-5",
+            "--unhealthy-zone-threshold=2",
+        ]);
+        let seconds = [options.period, options.grace, options.startup_grace].map(|it| it.as_secs());
+        assert_eq!(seconds, [1, 20, 30]);
+        // Upstream checks none of these.
+        assert_eq!((options.rate, options.secondary_rate, options.unhealthy_zone), (0.1, -1.0, 2.0));
+        assert_eq!(options.large_zone, -5);
+    }
+
+    #[test]
     fn gates_of_the_job_controller_set_its_options() {
         let job = |gates: &str| {
             job_controller::Options::from(&config(&[&format!("--feature-gates={gates}")]).unwrap().settings)
@@ -286,7 +309,8 @@ pub(crate) mod tests {
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
         assert_eq!(config.limits.burst, 5000);
         let warnings = config.warnings.join("\n");
-        assert!(warnings.contains("--node-eviction-rate, --secondary-node-eviction-rate"), "{warnings}");
+        let nodes = node_lifecycle_controller::Options::from(&config.settings);
+        assert_eq!((nodes.rate, nodes.secondary_rate), (1000.0, 1000.0));
         assert!(!warnings.contains("--concurrent-gc-syncs"), "that is the default: {warnings}");
         assert!(warnings.contains("replicaset-controller"), "{warnings}");
     }

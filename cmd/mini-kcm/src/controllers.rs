@@ -183,6 +183,10 @@ mod tests {
             ("ttl-after-finished-controller", "ttl-after-finished-controller"),
             ("statefulset-controller", "statefulset-controller"),
             ("daemonset-controller", "daemon-set-controller"),
+            ("node-lifecycle-controller", "node-controller"),
+            ("taint-eviction-controller", "node-controller"),
+            ("pod-garbage-collector-controller", "pod-garbage-collector"),
+            ("ttl-controller", "ttl-controller"),
         ] {
             assert_eq!(account(name), want, "{name}");
         }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use e2e::{ControlPlane, Flavour, Launch, Manager, Options, assets_or_skip, eventually, namespaces, report};
+use e2e::{ControlPlane, Flavour, Launch, Manager, Options, eventually, go_manager_or_skip, namespaces};
 use http::Method;
 use serde_json::Value;
 
@@ -117,11 +117,7 @@ async fn pages_after_work(plane: &ControlPlane, flavour: Flavour) -> anyhow::Res
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acceptance_shell_023_028_045_differences_from_upstreams_pages_are_listed() {
     let scenario = "pages compared with kube-controller-manager's";
-    let Some(assets) = assets_or_skip(scenario) else { return };
-    if assets.binary("kube-controller-manager").is_none() {
-        report(&format!("NOT RUN, there is no kube-controller-manager: {scenario}"));
-        return;
-    }
+    let Some(assets) = go_manager_or_skip(scenario) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let upstreams = pages_after_work(&plane, Flavour::Go).await.unwrap();
     let ours = pages_after_work(&plane, Flavour::Ours).await.unwrap();

@@ -17,6 +17,10 @@ pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &ttl_after_finished_controller::REGISTRATION,
     &statefulset_controller::REGISTRATION,
     &daemonset_controller::REGISTRATION,
+    &node_lifecycle_controller::REGISTRATION,
+    &taint_eviction_controller::REGISTRATION,
+    &pod_garbage_collector_controller::REGISTRATION,
+    &node_ttl_controller::REGISTRATION,
 ];
 
 /// A name that `--controllers` accepts.
@@ -80,12 +84,6 @@ const ABSENT: &[KnownController] = &[
         "EndpointSlices of manually created Endpoints",
     ),
     absent("replicationcontroller-controller", "replicationcontroller", On, "pods of ReplicationControllers"),
-    absent(
-        "pod-garbage-collector-controller",
-        "podgc",
-        On,
-        "deletion of pods whose node is gone or that ended long ago",
-    ),
     absent("resourcequota-controller", "resourcequota", On, "counting of ResourceQuotas"),
     absent(
         "serviceaccount-controller",
@@ -122,7 +120,6 @@ const ABSENT: &[KnownController] = &[
         Gated(&["PodCertificateRequest"]),
         "deletion of old pod certificate requests",
     ),
-    absent("ttl-controller", "ttl", On, "TTL annotations on nodes"),
     absent(
         "bootstrap-signer-controller",
         "bootstrapsigner",
@@ -131,8 +128,6 @@ const ABSENT: &[KnownController] = &[
     ),
     absent("token-cleaner-controller", "tokencleaner", Off, "deletion of expired bootstrap tokens"),
     absent("node-ipam-controller", "nodeipam", On, "address ranges of nodes"),
-    absent("node-lifecycle-controller", "nodelifecycle", On, "detection of unhealthy nodes"),
-    absent("taint-eviction-controller", "", On, "eviction of pods from nodes that are down"),
     absent("service-lb-controller", "service", Removed, ""),
     absent("node-route-controller", "route", Removed, ""),
     absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", Removed, ""),
@@ -254,6 +249,8 @@ mod tests {
         let mut accounts: Vec<&str> = REGISTRATIONS.iter().map(|it| it.service_account).collect();
         bound.sort_unstable();
         accounts.sort_unstable();
+        // Controllers of nodes share one.
+        accounts.dedup();
         assert_eq!(bound, accounts);
     }
 }

@@ -55,7 +55,8 @@ impl From<&ControllerFlag> for Flag {
     fn from(flag: &ControllerFlag) -> Self {
         let ControllerFlag { section: _, name, kind, default, help, is_upstream } = *flag;
         let kind = match kind {
-            FlagKind::Workers | FlagKind::Count => Kind::Int32,
+            FlagKind::Workers | FlagKind::Count | FlagKind::Integer => Kind::Int32,
+            FlagKind::Float => Kind::Float32,
             FlagKind::Duration => Kind::Duration,
         };
         let history = if is_upstream { History::Both } else { History::Ours };

@@ -64,22 +64,30 @@ pub enum FlagKind {
     Workers,
     /// A number, at least zero.
     Count,
+    /// A number; upstream accepts negative ones too.
+    Integer,
+    /// A 32-bit float.
+    Float,
     /// Go's duration.
     Duration,
 }
 
 /// The values of a controller's flags and feature gates.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     flags: BTreeMap<&'static str, FlagValue>,
     gates: BTreeMap<&'static str, bool>,
 }
 
 /// The value of a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FlagValue {
     /// Workers and counts.
     Number(u32),
+    /// An integer.
+    Integer(i32),
+    /// A float, never NaN.
+    Float(f64),
     /// A duration.
     Duration(Duration),
 }
@@ -106,6 +114,24 @@ impl Settings {
     pub fn count(&self, flag: &str) -> u32 {
         match self.flags.get(flag) {
             Some(FlagValue::Number(number)) => *number,
+            other => undeclared(flag, other),
+        }
+    }
+
+    /// The number of a flag of the kind integer.
+    #[must_use]
+    pub fn integer(&self, flag: &str) -> i32 {
+        match self.flags.get(flag) {
+            Some(FlagValue::Integer(number)) => *number,
+            other => undeclared(flag, other),
+        }
+    }
+
+    /// The number of a flag of the kind float.
+    #[must_use]
+    pub fn float(&self, flag: &str) -> f64 {
+        match self.flags.get(flag) {
+            Some(FlagValue::Float(number)) => *number,
             other => undeclared(flag, other),
         }
     }

@@ -84,7 +84,6 @@ pub(super) const GENERIC: Group = Group {
             "12h0m0s",
             "Resync period of informers' handlers, times a random factor between 1 and 2.",
         ),
-        flag("node-monitor-period", Duration, "5s", "How often the nodes of a cloud are listed.").ignored(CLOUD),
         flag("node-sync-period", Duration, "0s", "How often the addresses of nodes are read from a cloud.")
             .ignored(CLOUD)
             .of(Deprecated),

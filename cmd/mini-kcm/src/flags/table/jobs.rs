@@ -22,15 +22,7 @@ pub(super) const LEGACY_TOKENS: Group = Group {
 
 pub(super) const NAMESPACE: Group = Group { name: "Namespace-controller flags", flags: &[] };
 
-pub(super) const POD_GARBAGE: Group = Group {
-    name: "Pod-garbage-collector-controller flags",
-    flags: &[absent(
-        "terminated-pod-gc-threshold",
-        Int32,
-        "12500",
-        "More terminated pods than this are deleted, oldest first; 0 or less: none.",
-    )],
-};
+pub(super) const POD_GARBAGE: Group = Group { name: "Pod-garbage-collector-controller flags", flags: &[] };
 
 pub(super) const QUOTA: Group = Group {
     name: "Resourcequota-controller flags",

@@ -2,7 +2,7 @@
 
 use super::{
     Group,
-    Kind::{Duration, Float32, Int32, Text},
+    Kind::{Int32, Text},
     absent,
 };
 
@@ -31,34 +31,4 @@ pub(super) const IPAM: Group = Group {
     ],
 };
 
-pub(super) const LIFECYCLE: Group = Group {
-    name: "Node-lifecycle-controller flags",
-    flags: &[
-        absent(
-            "large-cluster-size-threshold",
-            Int32,
-            "50",
-            "Zones with at most this many nodes stop evicting when unhealthy.",
-        ),
-        absent("node-eviction-rate", Float32, "0.1", "Nodes a second that are tainted in a healthy zone."),
-        absent(
-            "node-monitor-grace-period",
-            Duration,
-            "50s",
-            "A node without a status update for this long is unhealthy.",
-        ),
-        absent("node-startup-grace-period", Duration, "1m0s", "A new node may have no status update for this long."),
-        absent(
-            "secondary-node-eviction-rate",
-            Float32,
-            "0.01",
-            "Nodes a second that are tainted in an unhealthy zone.",
-        ),
-        absent(
-            "unhealthy-zone-threshold",
-            Float32,
-            "0.55",
-            "A zone with this share of nodes not ready, and at least 3, is unhealthy.",
-        ),
-    ],
-};
+pub(super) const LIFECYCLE: Group = Group { name: "Node-lifecycle-controller flags", flags: &[] };

@@ -1,0 +1,166 @@
+//! Whether a node can be judged now: the state of our watches, and live reads of Leases (KEP-5647).
+
+use std::{sync::Arc, time::Duration};
+
+use api::{Lease, Node, Typed};
+use client::{ApiError, within};
+use clock::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Ctx, LEASES, State,
+    nodes::Silence,
+    observation::{INTERVAL, Missed},
+};
+
+/// A watch or list request without a response for this long is an interruption.
+const UNANSWERED: Duration = Duration::from_secs(2);
+/// A live read without a response for this long has failed, so that it does not occupy a worker.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait of a node that could not be judged.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Checks once a second, also on a standby, whether the watches of nodes and Leases work.
+pub(crate) async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
+    let watches = [ctx.nodes.watched(), ctx.leases.watched()];
+    let synced = futures::future::join_all(watches.iter().map(|it| it.wait_for_sync()));
+    tokio::select! {
+        biased;
+        () = end.cancelled() => return,
+        _ = synced => {}
+    }
+    // The first list of Leases may come much later than that of nodes. Renewals in between were not observed, so the
+    // grace periods begin now.
+    ctx.state.lock().nodes.restart(ctx.clock.boot(), None);
+    loop {
+        check(&ctx);
+        tokio::select! {
+            biased;
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+fn check(ctx: &Ctx) {
+    let is_interrupted = !interrupted_watches(ctx).is_empty();
+    let now = ctx.clock.boot();
+    let mut state = ctx.state.lock();
+    match state.observation.check(now, is_interrupted) {
+        None => {}
+        Some(Missed::Time(missed)) => state.nodes.on_missed(missed, now),
+        Some(Missed::All) => {
+            tracing::warn!("Heartbeats of nodes may have been missed, so all grace periods start anew");
+            state.nodes.restart(now, None);
+        }
+    }
+    let is_suspended = is_suspended(ctx, &mut state);
+    if is_suspended != state.is_suspended {
+        state.is_suspended = is_suspended;
+        ctx.meters.set_suspended(is_suspended);
+        if is_suspended {
+            let watches = interrupted_watches(ctx);
+            let stale = state.stale_leases.as_ref().map(|(version, _)| version.to_string());
+            tracing::warn!(
+                ?watches,
+                stale,
+                "Watches of nodes or Leases are interrupted or stale, so no node is judged"
+            );
+        } else {
+            tracing::info!("The watches of nodes and Leases work again, so nodes are judged");
+        }
+    }
+}
+
+/// The resources whose watch fails, or has a request without a response.
+fn interrupted_watches(ctx: &Ctx) -> Vec<String> {
+    let watches = [ctx.nodes.watched(), ctx.leases.watched()];
+    let interrupted = watches.iter().filter(|it| {
+        it.failing_for().is_some() || it.unanswered_for().is_some_and(|unanswered| unanswered >= UNANSWERED)
+    });
+    interrupted.map(|it| it.resource().to_string()).collect()
+}
+
+/// Whether no node may be judged or tainted NoExecute now.
+pub(crate) fn is_suspended(ctx: &Ctx, state: &mut State) -> bool {
+    // A new list makes the cache fresh, even with a lower version: etcd may have been restored.
+    let is_fresh = state.stale_leases.as_ref().is_some_and(|(version, since)| {
+        let leases = ctx.leases.watched();
+        leases.has_passed(version) || leases.has_consistent_set_since(*since)
+    });
+    if is_fresh {
+        state.stale_leases = None;
+    }
+    let now = ctx.clock.boot();
+    let is_unreadable = state.unreadable_until.is_some_and(|until| now < until);
+    state.stale_leases.is_some() || is_unreadable || state.observation.is_interrupted(now)
+}
+
+/// The result of [`confirm_silence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// The live read shows no sign of life either.
+    Confirmed,
+    /// The node is not judged now. It is synced again after this time.
+    NotNow(Duration),
+}
+
+/// Reads the Lease of a node that is silent according to the cache. If it is newer than the cached one, our watch is
+/// stale. Then no node is judged until the cache contains this version.
+pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
+    if is_suspended(ctx, &mut ctx.state.lock()) {
+        return Confirmation::NotNow(RETRY);
+    }
+    let name = &*node.meta.name;
+    let live = match read_lease(ctx, name).await {
+        Ok(live) => live,
+        Err(err) => {
+            ctx.meters.record_failed_read();
+            tracing::error!(node = name, %err, "The node is not judged, because its Lease cannot be read");
+            // The other silent nodes wait too. Otherwise they could occupy all workers and repeat the error.
+            ctx.state.lock().unreadable_until = Some(ctx.clock.boot() + RETRY);
+            return Confirmation::NotNow(RETRY);
+        }
+    };
+    // If the cached Lease cannot be read, there is nothing to compare the live one with.
+    let cached = match ctx.leases.store().get(LEASES, name) {
+        Ok(cached) => cached,
+        Err(err) => {
+            tracing::error!(node = name, %err, "The node is not judged, because its cached Lease cannot be read");
+            return Confirmation::NotNow(RETRY);
+        }
+    };
+    let is_newer = |it: &Lease| it.renew_micros > cached.as_ref().and_then(|it| it.renew_micros);
+    {
+        let mut state = ctx.state.lock();
+        if let Some(live) = live.filter(is_newer) {
+            tracing::warn!(node = name, "The Lease was renewed, but the cache does not show it");
+            let now = ctx.clock.boot();
+            state.nodes.on_renewal(name, now);
+            if !ctx.leases.watched().has_passed(&live.meta.version) {
+                state.stale_leases = Some((live.meta.version, now));
+            }
+            return Confirmation::NotNow(RETRY);
+        }
+        // The watches may have been interrupted during the read, and the response may be old.
+        if is_suspended(ctx, &mut state) {
+            return Confirmation::NotNow(RETRY);
+        }
+    }
+    match silence(ctx, node) {
+        Silence::Over => Confirmation::Confirmed,
+        Silence::Remaining(remaining) => Confirmation::NotNow(remaining),
+    }
+}
+
+async fn read_lease(ctx: &Ctx, name: &str) -> Result<Option<Lease>, ApiError> {
+    let resource = Lease::resource();
+    within(READ_TIMEOUT, ctx.reads.find::<Lease>(&resource, LEASES, name)).await
+}
+
+/// Whether the node has been silent for its grace period, by what this process observed.
+pub(crate) fn silence(ctx: &Ctx, node: &Node) -> Silence {
+    let lease = ctx.leases.store().get(LEASES, &node.meta.name).ok().flatten();
+    let renewed = lease.and_then(|it| it.renew_micros).and_then(|it| Timestamp::from_microsecond(it).ok());
+    ctx.state.lock().nodes.silence(node, renewed, ctx.clock.boot(), ctx.clock.wall())
+}

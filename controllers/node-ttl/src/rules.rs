@@ -1,0 +1,3 @@
+//! The value of the annotation. Pure.
+
+pub(crate) mod ttl_step;

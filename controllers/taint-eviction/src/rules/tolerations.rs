@@ -1,0 +1,192 @@
+//! When a pod must leave a node with `NoExecute` taints.
+
+use std::time::Duration;
+
+use api::Toleration;
+use clock::Instant;
+
+use crate::rules::taints::ObservedTaint;
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It stays, until taints or tolerations change.
+    Stay,
+    /// It stays until this time, and must then leave.
+    At(Instant),
+    /// It must leave now, because it does not tolerate a taint.
+    Now {
+        /// When the taint was first observed with this pod on the node. For the metric.
+        since: Instant,
+    },
+}
+
+/// Decides about a pod on a node with these taints. `arrival` is when the pod was observed on the node, if that is
+/// known.
+///
+/// If several tolerations match a taint, the first one in the list applies (`GetMatchingTolerations`). Its seconds
+/// count from the observation of the taint that it tolerates. The pod has to leave when the first of these times is
+/// over. An edit of tolerationSeconds or a further taint moves that time (k/k#108982).
+pub(crate) fn decide(
+    tolerations: &[Toleration],
+    taints: &[ObservedTaint],
+    arrival: Option<Instant>,
+    compares_numbers: bool,
+) -> Decision {
+    let mut first: Option<Instant> = None;
+    for ObservedTaint { taint, since } in taints {
+        let start = arrival.map_or(*since, |it| it.max(*since));
+        let Some(toleration) = tolerations.iter().find(|it| it.tolerates(taint, compares_numbers)) else {
+            return Decision::Now { since: start };
+        };
+        let Some(seconds) = toleration.seconds else { continue };
+        // A negative number counts as zero.
+        let tolerated = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        // A time out of range never comes.
+        let end = start.checked_add(tolerated);
+        first = first.into_iter().chain(end).min();
+    }
+    first.map_or(Decision::Stay, Decision::At)
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    /// The decision for these tolerations, as seconds after the first taint. A taint is its key, its value, and the
+    /// second of its observation.
+    #[derive(Debug, PartialEq, Eq)]
+    enum Seconds {
+        Stay,
+        At(u64),
+        Now,
+    }
+
+    fn check(name: &str, tolerations: &Value, taints: &[(&str, &str, u64)], arrival: Option<u64>, want: &Seconds) {
+        check_with(name, tolerations, taints, arrival, false, want);
+    }
+
+    fn check_with(
+        name: &str,
+        tolerations: &Value,
+        taints: &[(&str, &str, u64)],
+        arrival: Option<u64>,
+        compares_numbers: bool,
+        want: &Seconds,
+    ) {
+        let start = Clock::system().now();
+        let at = |second: u64| start + Duration::from_secs(second);
+        let taints: Vec<ObservedTaint> = taints
+            .iter()
+            .map(|(key, value, second)| ObservedTaint {
+                taint: serde_json::from_value(json!({ "key": key, "value": value, "effect": "NoExecute" })).unwrap(),
+                since: at(*second),
+            })
+            .collect();
+        let tolerations: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
+        let decision = match decide(&tolerations, &taints, arrival.map(at), compares_numbers) {
+            Decision::Stay => Seconds::Stay,
+            Decision::At(time) => Seconds::At((time - start).as_secs()),
+            Decision::Now { .. } => Seconds::Now,
+        };
+        assert_eq!(decision, *want, "{name}");
+    }
+
+    fn exists(key: &str, seconds: Option<i64>) -> Value {
+        json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds })
+    }
+
+    #[test]
+    fn acceptance_node_033_034_a_pod_stays_only_if_each_taint_is_tolerated() {
+        let a = &[("a", "v", 0)][..];
+        for (tolerations, taints, want) in [
+            (json!([]), &[][..], Seconds::Stay),
+            (json!([]), a, Seconds::Now),
+            (json!([exists("b", None)]), a, Seconds::Now),
+            (json!([exists("a", None)]), a, Seconds::Stay),
+            (json!([{ "key": "a", "value": "v" }]), a, Seconds::Stay),
+            (json!([{ "key": "a", "value": "other" }]), a, Seconds::Now),
+            (json!([{ "key": "a", "operator": "Exists", "effect": "NoSchedule" }]), a, Seconds::Now),
+            (json!([exists("a", None)]), &[("a", "v", 0), ("b", "", 0)], Seconds::Now),
+            (json!([exists("a", Some(60))]), &[("a", "v", 0), ("b", "", 0)], Seconds::Now),
+        ] {
+            check(&format!("{tolerations} {taints:?}"), &tolerations, taints, None, &want);
+        }
+    }
+
+    #[test]
+    fn acceptance_node_037_the_toleration_that_ends_first_counts() {
+        let both = json!([exists("a", Some(10)), exists("b", Some(60))]);
+        for (name, tolerations, taints, want) in [
+            ("observed together", both.clone(), [("a", "", 0), ("b", "", 0)], 10),
+            ("each counts from its own taint", both.clone(), [("a", "", 100), ("b", "", 0)], 60),
+            ("the later taint ends first", both, [("a", "", 20), ("b", "", 0)], 30),
+            ("one without limit", json!([exists("a", Some(10)), exists("b", None)]), [("b", "", 0), ("a", "", 5)], 15),
+        ] {
+            check(name, &tolerations, &taints, None, &Seconds::At(want));
+        }
+    }
+
+    #[test]
+    fn of_the_tolerations_of_a_taint_the_first_counts() {
+        for (tolerations, want) in [
+            (json!([exists("a", Some(60)), exists("a", Some(5))]), Seconds::At(60)),
+            (json!([exists("", None), exists("a", Some(5))]), Seconds::Stay),
+            (json!([exists("b", Some(1)), exists("a", Some(5))]), Seconds::At(5)),
+        ] {
+            check(&tolerations.to_string(), &tolerations, &[("a", "", 0)], None, &want);
+        }
+    }
+
+    #[test]
+    fn acceptance_node_039_zero_and_negative_seconds_end_at_once() {
+        for seconds in [0, -1, i64::MIN] {
+            check(&seconds.to_string(), &json!([exists("a", Some(seconds))]), &[("a", "", 7)], None, &Seconds::At(7));
+        }
+    }
+
+    #[test]
+    fn a_toleration_beyond_all_times_does_not_end() {
+        check("i64::MAX", &json!([exists("a", Some(i64::MAX))]), &[("a", "", 0)], None, &Seconds::Stay);
+    }
+
+    #[test]
+    fn acceptance_node_040_043_an_empty_key_tolerates_all_taints() {
+        let taints = [("a", "v", 0), ("node.kubernetes.io/out-of-service", "nodeshutdown", 0)];
+        check("with the effect", &json!([exists("", None)]), &taints, None, &Seconds::Stay);
+        check("all effects", &json!([{ "operator": "Exists" }]), &taints, None, &Seconds::Stay);
+        check("equal has no empty key", &json!([{ "value": "v" }]), &taints, None, &Seconds::Now);
+    }
+
+    #[test]
+    fn seconds_do_not_count_before_the_pod_is_on_the_node() {
+        let tolerations = json!([exists("a", Some(10))]);
+        for (arrival, want) in [(None, 10), (Some(0), 10), (Some(500), 510)] {
+            check(&format!("{arrival:?}"), &tolerations, &[("a", "", 0)], arrival, &Seconds::At(want));
+        }
+    }
+
+    #[test]
+    fn numbers_are_compared_only_with_the_feature_gate() {
+        for (operator, value, is_tolerated) in [("Gt", "3", true), ("Gt", "5", false), ("Lt", "9", true)] {
+            let tolerations = json!([{ "key": "a", "operator": operator, "value": value, "effect": "NoExecute" }]);
+            let with = if is_tolerated { Seconds::Stay } else { Seconds::Now };
+            check_with(operator, &tolerations, &[("a", "5", 0)], None, true, &with);
+            check_with(operator, &tolerations, &[("a", "5", 0)], None, false, &Seconds::Now);
+        }
+    }
+
+    #[test]
+    fn an_intolerable_taint_counts_since_its_observation() {
+        let since = Clock::system().now();
+        let taint = serde_json::from_value(json!({ "key": "a", "effect": "NoExecute" })).unwrap();
+        let taints = [ObservedTaint { taint, since }];
+        assert_eq!(decide(&[], &taints, None, false), Decision::Now { since });
+        assert_eq!(decide(&[], &taints, Some(since + SEC), false), Decision::Now { since: since + SEC });
+    }
+}

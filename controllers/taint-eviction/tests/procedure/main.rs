@@ -1,0 +1,13 @@
+//! The real controller, with informers, work queues, workers and client, against an in-memory API server in virtual
+//! time.
+
+#![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
+
+mod world;
+
+mod changes;
+mod evictions;
+mod failed_requests;
+mod stale_caches;
+mod terms;
+mod timers;
