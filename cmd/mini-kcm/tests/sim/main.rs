@@ -11,6 +11,7 @@ mod garbage_collector;
 mod jobs;
 mod manager;
 mod namespaces;
+mod nodes;
 mod statefulsets;
 
 use testing::sim;
@@ -116,6 +117,16 @@ fn daemonsets_random() {
 #[test]
 fn daemonsets_sweep() {
     sim::sweep(&daemonsets::swept());
+}
+
+#[test]
+fn nodes_random() {
+    sim::seeds(&nodes::random());
+}
+
+#[test]
+fn nodes_sweep() {
+    sim::sweep(&nodes::swept());
 }
 
 #[test]

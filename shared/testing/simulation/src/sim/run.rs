@@ -33,6 +33,8 @@ pub struct Scenario {
     name: &'static str,
     /// When it begins, in seconds since the epoch.
     epoch: i64,
+    /// A sweep plays one of so many places.
+    sweep_step: usize,
     body: Arc<dyn Fn(World) -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
 }
 
@@ -44,13 +46,19 @@ impl Scenario {
         F: Fn(World) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), String>> + Send + 'static,
     {
-        Self { name, epoch: EPOCH, body: Arc::new(move |world| body(world).boxed()) }
+        Self { name, epoch: EPOCH, sweep_step: 1, body: Arc::new(move |world| body(world).boxed()) }
     }
 
     /// Sets the begin in seconds since the epoch, for example to the night of a clock change.
     #[must_use]
     pub fn starting_at(self, epoch: i64) -> Self {
         Self { epoch, ..self }
+    }
+
+    /// A sweep plays only one of `step` places, unless `SWEEP=all`. For a scenario with many places.
+    #[must_use]
+    pub fn sweeping_one_of(self, step: usize) -> Self {
+        Self { sweep_step: step, ..self }
     }
 }
 
@@ -98,15 +106,16 @@ pub fn seeds(scenario: &Scenario) {
     run_all(scenario, &runs);
 }
 
-/// Runs a scenario once for each place of one fault, or only for the place in `SWEEP`.
+/// Runs a scenario once for each place of one fault (see [`Scenario::sweeping_one_of`]), or only for the place in `SWEEP`.
 ///
 /// # Panics
 /// Like [`seeds`].
 pub fn sweep(scenario: &Scenario) {
-    let runs = match (number("SEED"), std::env::var("SWEEP")) {
+    let runs = match (number("SEED"), std::env::var("SWEEP").ok().as_deref()) {
         (Some(_), _) => return,
-        (_, Ok(place)) => vec![named(&place)],
-        (_, Err(_)) => places(scenario),
+        (_, Some("all")) => places(scenario),
+        (_, Some(place)) => vec![named(place)],
+        (_, None) => places(scenario).into_iter().step_by(scenario.sweep_step).collect(),
     };
     run_all(scenario, &runs);
 }
