@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) seed: Option<u64>,
     /// Inject faults.
     pub(crate) chaos: bool,
+    /// Add a node that falls silent.
+    pub(crate) kill_node: bool,
     /// End when all samples are done.
     pub(crate) until_done: bool,
     /// The time limit of `--until-done`.
@@ -46,6 +48,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Asked {
         nodes: matches.get_one::<u64>("nodes").and_then(|it| usize::try_from(*it).ok()).unwrap_or(1),
         seed: matches.get_one::<u64>("seed").copied(),
         chaos: matches.get_flag("chaos"),
+        kill_node: matches.get_flag("kill-node"),
         until_done: matches.get_flag("until-done"),
         timeout: matches.get_one::<Duration>("timeout").copied().unwrap_or_default(),
         kubeconfig: path("kubeconfig"),
@@ -75,6 +78,10 @@ fn command() -> Command {
         )
         .arg(
             switch("chaos", "Injects faults: refused, lost and slow requests of mini-kcm")
+                .conflicts_with("kubeconfig"),
+        )
+        .arg(
+            switch("kill-node", "Adds a node that falls silent while it has pods of a Job, and that comes back")
                 .conflicts_with("kubeconfig"),
         )
         .arg(switch("until-done", "Exits with 0 when all samples are done, and with 1 when one fails or --timeout expires"))
@@ -117,8 +124,10 @@ mod tests {
     #[test]
     fn defaults_use_the_embedded_cluster() {
         let Asked::Run(options) = typed("") else { panic!("no run") };
-        let Options { nodes, seed, chaos, until_done, timeout, kubeconfig, write_kubeconfig, manager } = *options;
-        assert_eq!((nodes, seed, chaos, until_done, timeout.as_secs()), (3, None, false, false, 120));
+        let Options { nodes, seed, chaos, kill_node, until_done, timeout, kubeconfig, write_kubeconfig, manager } =
+            *options;
+        assert_eq!((nodes, seed, chaos, kill_node), (3, None, false, false));
+        assert_eq!((until_done, timeout.as_secs()), (false, 120));
         assert_eq!((kubeconfig, write_kubeconfig, manager.len()), (None, None, 0));
     }
 
@@ -142,6 +151,7 @@ mod tests {
             ("--timeout=0", "--timeout"),
             ("--timeout=5", "missing unit"),
             ("--chaos --kubeconfig=f", "--chaos"),
+            ("--kill-node --kubeconfig=f", "--kill-node"),
             ("--write-kubeconfig=a --kubeconfig=f", "--write-kubeconfig"),
             ("--what", "--what"),
         ] {

@@ -12,8 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     flags::Options,
-    target::{ManagerPlan, Target},
+    target::{Cluster, ManagerPlan, Target},
 };
+
+/// So that a user who makes a node silent does not wait for a minute. The fake kubelets renew their Leases more often
+/// than real ones.
+const SHORT_TIMES: [&str; 3] =
+    ["--node-monitor-grace-period=10s", "--node-monitor-period=1s", "--node-eviction-rate=1"];
 
 /// A started mini-kcm, which may have ended.
 pub(crate) struct Manager {
@@ -27,6 +32,9 @@ pub(crate) struct Manager {
 pub(crate) fn config(options: &Options, target: &Target) -> anyhow::Result<Option<Config>> {
     let ManagerPlan::Ours { .. } = &target.manager else { return Ok(None) };
     let mut args = vec![format!("--kubeconfig={}", target.kubeconfig.display()), "--secure-port=0".to_owned()];
+    if matches!(target.cluster, Cluster::Embedded { .. }) {
+        args.extend(SHORT_TIMES.map(str::to_owned));
+    }
     args.extend(options.manager.iter().cloned());
     // The invalid flags came from the user, after `--`.
     let typed = || format!("-- {}", options.manager.join(" "));

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use clock::{Clock, Instant};
-use fake_nodes::{Environment, Fleet};
+use fake_nodes::{Environment, Fleet, PREFIX};
 use mini_kcm::config::Config;
 use serde_json::{Value, json};
 use tasks::{Scope, Spawner};
@@ -16,7 +16,7 @@ use crate::{
     cleanup::clean_up,
     flags::Options,
     manager::{self, Manager},
-    samples::{Progress, SAMPLES, Sample, State},
+    samples::{NODE_FAILURE, Progress, SAMPLES, Sample, State},
     screen::Screen,
     screen_model::{Row, ScreenModel},
     shared_state::{Known, SharedState},
@@ -29,6 +29,8 @@ use crate::{
 const REGISTRATION: Duration = Duration::from_secs(30);
 /// The running time of pods without a script, such as those of a user's Job, unless the pod is always restarted.
 const UNSCRIPTED: Duration = Duration::from_secs(3);
+/// The interval at which kubelets renew their Leases. It is short, because the manager's grace period is short too.
+const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest time between two redraws of the screen.
 const FRAME: Duration = Duration::from_millis(80);
 /// How many lines of the log are printed after a failure.
@@ -86,7 +88,7 @@ async fn run_samples(
         target = target => target?,
     };
     let config = manager::config(options, &target)?;
-    let samples = runnable_samples(config.as_ref());
+    let samples = runnable_samples(config.as_ref(), options.kill_node);
     let mut model = ScreenModel { head: head(&target, seed, options), hints: hints(&target), ..ScreenModel::default() };
     model.foot = "Ctrl-C stops and cleans up".to_owned();
     let mut screen = open();
@@ -279,13 +281,13 @@ fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
 }
 
 /// Samples whose controller runs.
-fn runnable_samples(config: Option<&Config>) -> Vec<&'static Sample> {
+fn runnable_samples(config: Option<&Config>, kill_node: bool) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
         Some(config) => config.controllers.implemented().any(|it| it.name == controller),
         // A real manager runs all controllers.
         None => true,
     };
-    SAMPLES.iter().filter(|it| it.needs.is_none_or(runs)).collect()
+    SAMPLES.iter().chain(kill_node.then_some(NODE_FAILURE)).filter(|it| it.needs.is_none_or(runs)).collect()
 }
 
 fn head(target: &Target, seed: u64, options: &Options) -> Vec<String> {
@@ -294,22 +296,25 @@ fn head(target: &Target, seed: u64, options: &Options) -> Vec<String> {
         ManagerPlan::Theirs { holder } => format!("the cluster's own ({holder}); mini-kcm is not started beside it"),
     };
     let chaos = if options.chaos { " --chaos" } else { "" };
+    let kill_node = if options.kill_node { " --kill-node" } else { "" };
     vec![
         format!("cluster     {}", target.server),
         format!("manager     {manager}"),
-        format!("repeat      --seed={seed}{chaos}"),
+        format!("repeat      --seed={seed}{chaos}{kill_node}"),
         format!("kubeconfig  {}", target.kubeconfig.display()),
     ]
 }
 
 fn hints(target: &Target) -> Vec<String> {
     let home = &target.context.home;
+    let node = target.nodes.first().map(|it| it.name.as_str()).unwrap_or_default();
     vec![
         format!("export KUBECONFIG={}", target.kubeconfig.display()),
         format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
         format!("kubectl get jobs,cronjobs -n {home}; kubectl describe job shards -n {home}"),
         format!("kubectl get configmaps -n {home} -w; kubectl delete configmap orphan-part -n {home}"),
         format!("kubectl delete pods --all -n {home}; kubectl get events -n {home}"),
+        format!("kubectl annotate node {node} {PREFIX}silent=true; kubectl annotate node {node} {PREFIX}silent-"),
     ]
 }
 
@@ -320,6 +325,7 @@ fn start_nodes(target: &Target, seed: u64, clock: &Clock, spawner: &Spawner) -> 
         seed,
         events: true,
         unscripted: Some(UNSCRIPTED),
+        renew_interval: RENEW_INTERVAL,
     };
     let environment = Environment { client: target.client.clone(), clock: clock.clone(), spawner: spawner.clone() };
     Fleet::start(options, environment)

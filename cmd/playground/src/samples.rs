@@ -3,12 +3,13 @@
 mod daemon_sets;
 mod jobs;
 mod namespace_deletion;
+mod node_failure;
 mod owners;
 mod pods;
 mod stateful_sets;
 
 use kube::api::PropagationPolicy;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::observed::Observed;
 
@@ -28,6 +29,9 @@ pub(crate) const SAMPLES: &[Sample] = &[
     owners::ORPHAN,
     namespace_deletion::NAMESPACE_DELETION,
 ];
+
+/// The sample of `--kill-node`.
+pub(crate) const NODE_FAILURE: &Sample = &node_failure::NODE_FAILURE;
 
 /// One sample.
 pub(crate) struct Sample {
@@ -57,6 +61,8 @@ pub(crate) struct SampleContext {
     /// The number of nodes, and how many of them have no additional taint.
     pub(crate) nodes: usize,
     pub(crate) open_nodes: usize,
+    /// The additional node of `--kill-node`.
+    pub(crate) failing_node: String,
 }
 
 /// One step of the user.
@@ -78,6 +84,20 @@ pub(crate) struct Act {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) operation: Operation,
+}
+
+impl Act {
+    /// Gives the pods of a workload of the group apps another image.
+    fn set_image(kind: &'static str, namespace: &str, name: &str, image: &str) -> Self {
+        let containers = json!([{ "name": "main", "image": image }]);
+        Self {
+            api_version: "apps/v1",
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            operation: Operation::Merge(json!({ "spec": { "template": { "spec": { "containers": containers } } } })),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +138,8 @@ impl Progress {
 
 /// The label and taint of the dedicated node.
 pub(crate) const DEDICATED: &str = "playground.mini-kcm.dev/dedicated";
+/// The label and taint of the node that falls silent; another node has the label with the value `false`.
+pub(crate) const FAILING: &str = "playground.mini-kcm.dev/failing";
 
 /// A condition of an object, if it is true.
 fn true_condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {

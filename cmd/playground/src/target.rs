@@ -20,7 +20,7 @@ use test_cluster::{Served, TestCluster};
 
 use crate::{
     flags::Options,
-    samples::{DEDICATED, SampleContext},
+    samples::{DEDICATED, FAILING, SampleContext},
 };
 
 /// On a real cluster, the scheduler name of our pods, followed by an id, so that no other scheduler binds them.
@@ -95,10 +95,16 @@ impl Target {
         let kubeconfig = options.write_kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
         let written = write_new(&kubeconfig, &served.kubeconfig())
             .with_context(|| format!("--write-kubeconfig {}", kubeconfig.display()))?;
-        let nodes = nodes("node", options.nodes, &[]);
+        let mut nodes = nodes("node", options.nodes, &[]);
+        let context = context("playground", "node", options.nodes);
+        if options.kill_node {
+            nodes[0] = nodes[0].clone().label(FAILING, "false");
+            let failing = NodeSpec::new(context.failing_node.clone());
+            nodes.push(failing.label(FAILING, "true").taint(FAILING, "", "NoSchedule"));
+        }
         Ok(Self {
             client: in_memory(cluster.service()),
-            context: context("playground", options.nodes),
+            context,
             placement: PodPlacement::AnyNode,
             nodes,
             schedulers: vec!["default-scheduler".to_owned()],
@@ -120,11 +126,12 @@ impl Target {
         let client = Client::try_from(config).with_context(failed)?;
         client.apiserver_version().await.with_context(failed)?;
         let manager = plan_manager(&client, clock).await.with_context(failed)?;
+        let prefix = format!("fake-{id}");
         Ok(Self {
             client,
-            context: context(&format!("playground-{id}"), options.nodes),
+            context: context(&format!("playground-{id}"), &prefix, options.nodes),
             placement: PodPlacement::OwnNodes { id: id.to_owned() },
-            nodes: nodes(&format!("fake-{id}"), options.nodes, &[(FAKE, id)]),
+            nodes: nodes(&prefix, options.nodes, &[(FAKE, id)]),
             schedulers: vec![scheduler(id)],
             kubeconfig: path.to_owned(),
             server,
@@ -171,12 +178,13 @@ fn nodes(prefix: &str, count: usize, taints: &[(&str, &str)]) -> Vec<NodeSpec> {
     (1..=count).map(node).collect()
 }
 
-fn context(home: &str, nodes: usize) -> SampleContext {
+fn context(home: &str, prefix: &str, nodes: usize) -> SampleContext {
     SampleContext {
         home: home.to_owned(),
         deleted_namespace: format!("{home}-deleted"),
         nodes,
         open_nodes: nodes.saturating_sub(1).max(1),
+        failing_node: format!("{prefix}-{}", nodes + 1),
     }
 }
 
@@ -261,7 +269,8 @@ mod tests {
     fn last_of_several_nodes_has_a_taint() {
         let tainted = |count| nodes("n", count, &[]).iter().filter(|it| !it.taints.is_empty()).count();
         assert_eq!((tainted(1), tainted(2), tainted(5)), (0, 1, 1));
-        assert_eq!((context("s", 1).open_nodes, context("s", 3).open_nodes), (1, 2));
+        assert_eq!((context("s", "n", 1).open_nodes, context("s", "n", 3).open_nodes), (1, 2));
+        assert_eq!(context("s", "n", 3).failing_node, "n-4");
         let ours = nodes("n", 2, &[(FAKE, "abc")]);
         assert!(ours.iter().all(|it| it.taints[0].value.as_deref() == Some("abc") && it.labels[FAKE] == "abc"));
     }

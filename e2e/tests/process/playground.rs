@@ -246,8 +246,44 @@ async fn until_done_exits_with_zero_and_shows_every_sample() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_complete_under_chaos_and_faults_are_shown() {
-    let output = completed_run(&["--until-done", "--chaos", "--seed=3", "--timeout=100s"]).await;
+    // A creation whose outcome is unknown is resolved by the next bookmark, after a minute at most. Several can follow one
+    // another.
+    let output = completed_run(&["--until-done", "--chaos", "--seed=3", "--timeout=280s"]).await;
     assert!(output.contains("fault: "), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_killed_node_are_evicted_and_replaced_and_the_node_comes_back() {
+    let output = completed_run(&["--until-done", "--kill-node", "--nodes=2", "--seed=7"]).await;
+    for words in [
+        "$ kubectl annotate node node-3 fake-nodes.mini-kcm.dev/silent=true",
+        "node-3 Unknown, tainted ",
+        "unreachable:NoSchedule",
+        "unreachable:NoExecute",
+        "$ kubectl annotate node node-3 fake-nodes.mini-kcm.dev/silent-",
+        "node-3 Ready; 0 pods on it, 0 evicted; 4 elsewhere; 4 of 4 succeeded; Complete",
+    ] {
+        assert!(output.contains(words), "{words:?} is not in:\n{output}");
+    }
+    let evicted = output.lines().any(|it| it.contains("node-3 Unknown") && !it.contains(" 0 evicted"));
+    assert!(evicted, "no pod was evicted:\n{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn annotated_node_is_silent_until_the_annotation_is_removed() {
+    let Some(test) = PlaygroundTest::start("a silent node on the playground").await else { return };
+    let taints = "get node node-1 -o jsonpath={.spec.taints[*].key}";
+    test.run("annotate node node-1 fake-nodes.mini-kcm.dev/silent=true");
+    test.expect("wait --for=condition=Ready=Unknown node/node-1 --timeout=60s", "condition met");
+    eventually("the taints", TIME_LIMIT, async || Ok(test.run(taints).contains("unreachable").then_some(())))
+        .await
+        .unwrap();
+    test.expect("get nodes", "NotReady");
+    test.run("annotate node node-1 fake-nodes.mini-kcm.dev/silent-");
+    test.expect("wait --for=condition=Ready node/node-1 --timeout=60s", "condition met");
+    eventually("the taints to be removed", TIME_LIMIT, async || Ok(test.run(taints).trim().is_empty().then_some(())))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +333,7 @@ async fn real_cluster_runs_all_samples_and_keeps_no_objects() {
 async fn completed_run(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut playground = Playground::start(flags, folder.path().join("log")).unwrap();
-    let status = playground.exit(Duration::from_secs(150)).await.unwrap();
+    let status = playground.exit(Duration::from_secs(300)).await.unwrap();
     let output = playground.output().unwrap();
     assert_eq!(status.code(), Some(0), "{output}");
     output

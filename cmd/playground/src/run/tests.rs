@@ -13,6 +13,7 @@ fn options() -> Options {
         nodes: 2,
         seed: Some(1),
         chaos: false,
+        kill_node: false,
         until_done: true,
         timeout: Duration::from_secs(120),
         kubeconfig: None,

@@ -3,7 +3,7 @@
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
-use super::{Act, DEDICATED, Operation, Progress, Sample, SampleContext, Step};
+use super::{Act, DEDICATED, Progress, Sample, SampleContext, Step};
 use crate::observed::Observed;
 
 const NAME: &str = "agent";
@@ -40,15 +40,7 @@ pub(super) const ROLLOUT: Sample = Sample {
             set(context, observed).is_some_and(|it| counters.iter().all(|name| count(it, name) == context.open_nodes))
         },
         command: |context| format!("kubectl set image daemonset/{NAME} -n {} main={NEW_IMAGE}", context.home),
-        act: |context| Act {
-            api_version: "apps/v1",
-            kind: "DaemonSet",
-            namespace: context.home.clone(),
-            name: NAME.to_owned(),
-            operation: Operation::Merge(json!({ "spec": { "template": { "spec": { "containers": [
-                { "name": "main", "image": NEW_IMAGE }
-            ] } } } })),
-        },
+        act: |context| Act::set_image("DaemonSet", &context.home, NAME, NEW_IMAGE),
     }],
     progress: |context, observed| {
         let Some(set) = set(context, observed) else {

@@ -3,7 +3,7 @@
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
-use super::{Act, Operation, Progress, Sample, SampleContext, Step};
+use super::{Act, Progress, Sample, SampleContext, Step};
 use crate::observed::Observed;
 
 const NAME: &str = "ledger";
@@ -36,15 +36,7 @@ pub(super) const ROLLOUT: Sample = Sample {
     steps: &[Step {
         when: |context, observed| set(context, observed).is_some_and(|it| count(it, "readyReplicas") == REPLICAS),
         command: |context| format!("kubectl set image statefulset/{NAME} -n {} main={NEW_IMAGE}", context.home),
-        act: |context| Act {
-            api_version: "apps/v1",
-            kind: "StatefulSet",
-            namespace: context.home.clone(),
-            name: NAME.to_owned(),
-            operation: Operation::Merge(json!({ "spec": { "template": { "spec": { "containers": [
-                { "name": "main", "image": NEW_IMAGE }
-            ] } } } })),
-        },
+        act: |context| Act::set_image("StatefulSet", &context.home, NAME, NEW_IMAGE),
     }],
     progress: |context, observed| {
         let Some(set) = set(context, observed) else {

@@ -1,15 +1,26 @@
 use std::collections::BTreeSet;
 
+use fake_nodes::PREFIX;
 use serde_json::json;
 
 use super::*;
 
 fn context() -> SampleContext {
-    SampleContext { home: "home".into(), deleted_namespace: "deleted".into(), nodes: 3, open_nodes: 2 }
+    SampleContext {
+        home: "home".into(),
+        deleted_namespace: "deleted".into(),
+        nodes: 3,
+        open_nodes: 2,
+        failing_node: "node-4".into(),
+    }
+}
+
+fn all_samples() -> impl Iterator<Item = &'static Sample> {
+    SAMPLES.iter().chain([NODE_FAILURE])
 }
 
 fn sample(name: &str) -> &'static Sample {
-    SAMPLES.iter().find(|it| it.name == name).unwrap()
+    all_samples().find(|it| it.name == name).unwrap()
 }
 
 fn progress(name: &str, objects: &[Value]) -> Progress {
@@ -40,9 +51,9 @@ fn terminating(conditions: &[(&str, &str)]) -> Value {
 
 #[test]
 fn every_sample_is_complete_and_has_a_unique_name() {
-    let names: BTreeSet<&str> = SAMPLES.iter().map(|it| it.name).collect();
-    assert_eq!(names.len(), SAMPLES.len());
-    for sample in SAMPLES {
+    let names: BTreeSet<&str> = all_samples().map(|it| it.name).collect();
+    assert_eq!(names.len(), all_samples().count());
+    for sample in all_samples() {
         let objects = (sample.objects)(&context());
         assert!(!objects.is_empty(), "{}", sample.name);
         for object in objects {
@@ -102,6 +113,64 @@ fn a_daemon_set_is_done_when_each_open_node_has_a_new_pod_and_the_tainted_one_ha
     }
     let due = |ready: u32| (sample("daemonset").steps[0].when)(&context(), &observed(&[set(ready, 0)]));
     assert_eq!((due(1), due(2)), (false, true));
+}
+
+#[test]
+fn failing_node_is_silent_until_its_pods_are_replaced() {
+    let node = |ready: &str, taints: &[&str]| {
+        let taints =
+            taints.iter().map(|it| json!({ "key": format!("node.kubernetes.io/{it}"), "effect": "NoExecute" }));
+        let taints: Vec<Value> = taints.chain([json!({ "key": FAILING, "effect": "NoSchedule" })]).collect();
+        json!({ "kind": "Node", "metadata": { "name": "node-4" }, "spec": { "taints": taints },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
+    };
+    let pod = |number: u32, node: &str, phase: &str, evicted: bool| {
+        let mut pod = pod(&format!("courier-{number}"), json!({ "phase": phase }));
+        pod["spec"]["nodeName"] = json!(node);
+        if evicted {
+            pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        }
+        pod
+    };
+    let job = |status: Value| batch("Job", "courier", json!({}), status);
+    let steps = sample("kill-node").steps;
+    let due = |step: usize, pods: &[Value]| (steps[step].when)(&context(), &observed(pods));
+    let running = |evicted: bool| {
+        [
+            pod(1, "node-1", "Running", false),
+            pod(2, "node-1", "Running", false),
+            pod(3, "node-4", "Running", evicted),
+            pod(4, "node-4", "Running", evicted),
+        ]
+    };
+    assert_eq!((due(0, &running(false)[..3]), due(0, &running(false))), (false, true));
+    let replaced = |phase: &str| {
+        let new = [pod(5, "node-1", phase, false), pod(6, "node-1", phase, false)];
+        running(true).into_iter().chain(new).collect::<Vec<Value>>()
+    };
+    assert_eq!(
+        (due(1, &running(true)), due(1, &replaced("Pending")), due(1, &replaced("Running"))),
+        (false, false, true)
+    );
+    assert_eq!(
+        steps.iter().map(|it| (it.command)(&context())).collect::<Vec<_>>(),
+        ["true", ""].map(|value| {
+            let value = if value.is_empty() { "-".to_owned() } else { format!("={value}") };
+            format!("kubectl annotate node node-4 {PREFIX}silent{value}")
+        })
+    );
+
+    let shown = |node: Value, pods: &[Value], status: Value| {
+        progress("kill-node", &pods.iter().cloned().chain([node, job(status)]).collect::<Vec<_>>())
+    };
+    let lost = shown(node("Unknown", &["unreachable"]), &replaced("Running"), json!({}));
+    let text = "node-4 Unknown, tainted unreachable:NoExecute; 2 pods on it, 2 evicted; 4 elsewhere; 0 of 4 succeeded";
+    assert_eq!(lost, Progress::going(text));
+    let complete = json!({ "succeeded": 4, "conditions": is_true("Complete", "CompletionsReached") });
+    assert_eq!(shown(node("Unknown", &[]), &[], complete.clone()).state, State::Going, "the node is not back yet");
+    assert_eq!(shown(node("True", &["unreachable"]), &[], complete.clone()).state, State::Going);
+    let back = "node-4 Ready; 0 pods on it, 0 evicted; 0 elsewhere; 4 of 4 succeeded; Complete";
+    assert_eq!(shown(node("True", &[]), &[], complete), Progress::done(back));
 }
 
 #[test]

@@ -7,14 +7,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{kubelet::is_terminal, list_watch::Change, quantity::Resources, schedule};
+use crate::{
+    kubelet::is_terminal, list_watch::Change, node::NodeSpec, node_script::NodeScript, quantity::Resources, schedule,
+};
 
 type Key = (String, String);
 
 /// The fleet's cache of the cluster, and which of its nodes are silent. It notifies the tasks that a change concerns.
 pub(crate) struct ClusterState {
     known: Mutex<Known>,
-    /// One channel for each node of the fleet: its pods or its silence changed.
+    /// One channel for each node of the fleet: its pods, its silence or its script changed.
     nodes: BTreeMap<String, watch::Sender<u64>>,
     /// The channel of the scheduler.
     scheduler: watch::Sender<u64>,
@@ -26,7 +28,10 @@ struct Known {
     by_node: BTreeMap<String, BTreeSet<Key>>,
     waiting: BTreeSet<Key>,
     nodes: BTreeMap<String, Arc<Node>>,
+    /// Nodes that were made silent by a call.
     silent: BTreeSet<String>,
+    /// The scripts of the nodes of the fleet. A deleted node keeps its last one, as its machine continues as it is.
+    scripts: BTreeMap<String, NodeScript>,
     /// Until both were listed, pods and nodes are unknown.
     pods_listed: bool,
     nodes_listed: bool,
@@ -40,9 +45,11 @@ pub(crate) struct SchedulingInput {
 }
 
 impl ClusterState {
-    pub(crate) fn new(nodes: impl IntoIterator<Item = String>) -> Self {
-        let nodes = nodes.into_iter().map(|it| (it, watch::Sender::new(0))).collect();
-        Self { known: Mutex::default(), nodes, scheduler: watch::Sender::new(0) }
+    pub(crate) fn new(specs: &[NodeSpec]) -> Self {
+        let nodes = specs.iter().map(|it| (it.name.clone(), watch::Sender::new(0))).collect();
+        let scripts = specs.iter().map(|it| (it.name.clone(), script(&it.name, &it.annotations).unwrap_or_default()));
+        let known = Known { scripts: scripts.collect(), ..Known::default() };
+        Self { known: Mutex::new(known), nodes, scheduler: watch::Sender::new(0) }
     }
 
     pub(crate) fn on_pods_changed(&self, change: Change<Pod>) {
@@ -72,15 +79,22 @@ impl ClusterState {
     pub(crate) fn on_nodes_changed(&self, change: Change<Node>) {
         let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
         let mut known = self.known.lock();
+        let mut changed = Vec::new();
         match change {
             Change::All(nodes) => {
-                known.nodes = nodes.into_iter().map(|it| (name(&it), Arc::new(it))).collect();
+                known.nodes.clear();
                 known.nodes_listed = true;
+                for node in nodes {
+                    changed.extend(known.put_node(name(&node), node));
+                }
             }
-            Change::Put(node) => drop(known.nodes.insert(name(&node), Arc::new(node))),
+            Change::Put(node) => changed.extend(known.put_node(name(&node), node)),
             Change::Gone(node) => drop(known.nodes.remove(&name(&node))),
         }
         drop(known);
+        for node in changed {
+            self.notify(&node);
+        }
         notify(&self.scheduler);
     }
 
@@ -129,7 +143,13 @@ impl ClusterState {
     }
 
     pub(crate) fn is_silent(&self, node: &str) -> bool {
-        self.known.lock().silent.contains(node)
+        let known = self.known.lock();
+        known.silent.contains(node) || known.scripts.get(node).is_some_and(|it| it.silent)
+    }
+
+    /// The script of a node of the fleet.
+    pub(crate) fn script(&self, node: &str) -> NodeScript {
+        self.known.lock().scripts.get(node).cloned().unwrap_or_default()
     }
 
     /// Returns false when there is no such node.
@@ -146,7 +166,9 @@ impl ClusterState {
     }
 
     pub(crate) fn silent(&self) -> BTreeSet<String> {
-        self.known.lock().silent.clone()
+        let known = self.known.lock();
+        let by_script = known.scripts.iter().filter(|(_, it)| it.silent).map(|(node, _)| node);
+        known.silent.iter().chain(by_script).cloned().collect()
     }
 
     /// Notifications about a node of the fleet. For other nodes none ever comes.
@@ -165,7 +187,24 @@ impl ClusterState {
     }
 }
 
+/// The script of a node; `None`, with a warning, if it is invalid.
+fn script(node: &str, annotations: &BTreeMap<String, String>) -> Option<NodeScript> {
+    NodeScript::of(annotations).inspect_err(|err| tracing::warn!(%err, node, "the script of a node is invalid")).ok()
+}
+
 impl Known {
+    /// Returns the name if the script of the node has changed.
+    fn put_node(&mut self, name: String, node: Node) -> Option<String> {
+        let annotations = node.metadata.annotations.clone().unwrap_or_default();
+        self.nodes.insert(name.clone(), Arc::new(node));
+        let known = self.scripts.get_mut(&name)?;
+        // An invalid script changes nothing.
+        let new = script(&name, &annotations)?;
+        let is_new = *known != new;
+        *known = new;
+        is_new.then_some(name)
+    }
+
     /// Returns the nodes that the change concerns.
     fn put(&mut self, pod: Pod) -> BTreeSet<String> {
         let key = key(&pod);

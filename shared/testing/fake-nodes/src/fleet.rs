@@ -24,6 +24,9 @@ use crate::{
     scheduler::Scheduler,
 };
 
+/// The interval of a kubelet with its default configuration.
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The parameters of a fleet.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -38,6 +41,8 @@ pub struct Options {
     /// After this time the containers of a pod without a script exit with 0, unless the pod is always restarted. `None`
     /// lets them run for ever.
     pub unscripted: Option<Duration>,
+    /// The interval at which kubelets renew their Leases.
+    pub renew_interval: Duration,
 }
 
 impl Options {
@@ -50,6 +55,7 @@ impl Options {
             seed: 0,
             events: false,
             unscripted: None,
+            renew_interval: RENEW_INTERVAL,
         }
     }
 }
@@ -78,10 +84,10 @@ impl Fleet {
     /// Starts the nodes. They register in the background, see [`Fleet::registered`].
     #[must_use]
     pub fn start(options: Options, environment: Environment) -> Self {
-        let Options { nodes, schedulers, seed, events, unscripted } = options;
+        let Options { nodes, schedulers, seed, events, unscripted, renew_interval } = options;
         let Environment { client, clock, spawner } = environment;
         let names: Vec<String> = nodes.iter().map(|it| it.name.clone()).collect();
-        let state = Arc::new(ClusterState::new(names.clone()));
+        let state = Arc::new(ClusterState::new(&nodes));
         let (counter, registered) = watch::channel(0);
         let mut tasks = Vec::new();
         let (known, pods) = (state.clone(), Api::<Pod>::all(client.clone()));
@@ -103,6 +109,7 @@ impl Fleet {
                 spec,
                 number,
                 seed,
+                renew_interval,
                 state: state.clone(),
                 client: client.clone(),
                 clock: clock.clone(),
@@ -145,8 +152,8 @@ impl Fleet {
         self.state.set_silent(node, true)
     }
 
-    /// Ends the silence of a node: it reports the state of its pods and stops those that were deleted meanwhile.
-    /// Returns false when there is no such node.
+    /// Ends the silence of a node, unless its script makes it silent: it reports the state of its pods and stops those
+    /// that were deleted meanwhile. Returns false when there is no such node.
     pub fn restore(&self, node: &str) -> bool {
         self.state.set_silent(node, false)
     }

@@ -14,11 +14,10 @@ use tokio::sync::watch;
 use crate::{
     calls::{CallError, of_status, with_time_limit},
     cluster_state::ClusterState,
-    node::NodeSpec,
+    node::{NodeSpec, is_posted},
+    node_script::NodeScript,
 };
 
-/// The interval at which a kubelet renews its Lease.
-const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// The interval at which a kubelet writes an unchanged status.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 /// The delay after a failure.
@@ -31,6 +30,8 @@ pub(crate) struct Heartbeat {
     pub(crate) spec: NodeSpec,
     pub(crate) number: usize,
     pub(crate) seed: u64,
+    /// See [`crate::Options::renew_interval`].
+    pub(crate) renew_interval: Duration,
     pub(crate) state: Arc<ClusterState>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -61,7 +62,7 @@ impl Heartbeat {
         let mut is_counted = false;
         // A random first delay, so that the nodes of a fleet do not all write at the same time.
         let mut rng = fastrand::Rng::with_seed(self.seed ^ self.number as u64);
-        let mut pause = RENEW_EVERY.mul_f64(rng.f64());
+        let mut pause = self.renew_interval.mul_f64(rng.f64());
         let mut was_silent = false;
         loop {
             if self.state.is_silent(&self.spec.name) {
@@ -71,7 +72,8 @@ impl Heartbeat {
                 }
                 continue;
             }
-            let heartbeat = self.send_heartbeat(&mut reported, was_silent).await;
+            let script = self.state.script(&self.spec.name);
+            let heartbeat = self.send_heartbeat(&mut reported, &script, was_silent).await;
             match &heartbeat {
                 Ok(()) if !is_counted => {
                     is_counted = true;
@@ -80,15 +82,18 @@ impl Heartbeat {
                 Ok(()) => was_silent = false,
                 Err(err) => tracing::warn!(%err, node = self.spec.name, "a heartbeat failed"),
             }
-            let wait = if heartbeat.is_ok() { std::mem::replace(&mut pause, RENEW_EVERY) } else { RETRY_INTERVAL };
-            self.wait(wait, &mut changes).await;
+            let wait = match heartbeat {
+                Ok(()) => std::mem::replace(&mut pause, self.renew_interval),
+                Err(_) => RETRY_INTERVAL,
+            };
+            self.wait(wait, &script, &mut changes).await;
         }
     }
 
-    /// Waits for `wait`, or until the node becomes silent.
-    async fn wait(&self, wait: Duration, changes: &mut watch::Receiver<u64>) {
-        let silence = async {
-            while !self.state.is_silent(&self.spec.name) {
+    /// Waits for `wait`, or until the node becomes silent or has another script.
+    async fn wait(&self, wait: Duration, script: &NodeScript, changes: &mut watch::Receiver<u64>) {
+        let change = async {
+            while !self.state.is_silent(&self.spec.name) && self.state.script(&self.spec.name) == *script {
                 if changes.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -96,7 +101,7 @@ impl Heartbeat {
         };
         tokio::select! {
             biased;
-            () = silence => {}
+            () = change => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -104,7 +109,8 @@ impl Heartbeat {
     /// Registers the node and returns its uid.
     async fn register(&self) -> Result<String, CallError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let mut wanted = self.spec.object(self.number, self.seed, self.clock.wall());
+        let script = self.state.script(&self.spec.name);
+        let mut wanted = self.spec.object(self.number, self.seed, &script, self.clock.wall());
         let uid = |node: Node| node.metadata.uid.unwrap_or_default();
         match with_time_limit(nodes.create(&PostParams::default(), &wanted)).await {
             Ok(node) => return Ok(uid(node)),
@@ -115,7 +121,7 @@ impl Heartbeat {
         let labels = Patch::Merge(json!({ "metadata": { "labels": wanted.metadata.labels } }));
         let params = PatchParams::default();
         let uid = uid(with_time_limit(nodes.patch(&self.spec.name, &params, &labels)).await?);
-        let status = wanted.status.take().unwrap_or_default();
+        let Some(status) = wanted.status.take() else { return Ok(uid) };
         let write = async {
             let (params, patch) = of_status(&uid, &status)?;
             nodes.patch_status(&self.spec.name, &params, &patch).await
@@ -124,11 +130,16 @@ impl Heartbeat {
         Ok(uid)
     }
 
-    async fn send_heartbeat(&self, reported: &mut Reported, back: bool) -> Result<(), CallError> {
-        reported.lease = Some(self.renew(reported).await?);
-        let due = reported.status + STATUS_EVERY <= self.clock.now();
-        if due || back || !self.is_observed_ready() {
-            self.write_status(reported).await?;
+    async fn send_heartbeat(&self, reported: &mut Reported, script: &NodeScript, back: bool) -> Result<(), CallError> {
+        if script.renews_lease {
+            reported.lease = Some(self.renew(reported).await?);
+        }
+        let node = self.state.node(&self.spec.name);
+        let is_posted = is_posted(script, node.as_ref().and_then(|it| it.status.as_ref()));
+        // Without a Lease each heartbeat is a status.
+        let due = reported.status + STATUS_EVERY <= self.clock.now() || !script.renews_lease;
+        if script.posts_status && (due || back || !is_posted) {
+            self.write_status(reported, script).await?;
             reported.status = self.clock.now();
         }
         Ok(())
@@ -155,7 +166,7 @@ impl Heartbeat {
         }
     }
 
-    async fn write_status(&self, reported: &Reported) -> Result<(), CallError> {
+    async fn write_status(&self, reported: &Reported, script: &NodeScript) -> Result<(), CallError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         // Read it again: a controller may have written that the node is lost, and when.
         let node = match with_time_limit(nodes.get(&self.spec.name)).await {
@@ -163,19 +174,11 @@ impl Heartbeat {
             Err(err) if err.is_not_found() => return Ok(()),
             node => node?,
         };
-        let status = self.spec.status(self.number, self.seed, node.status.as_ref(), self.clock.wall());
+        let status = self.spec.status(self.number, self.seed, script, node.status.as_ref(), self.clock.wall());
         let write = async {
             let (params, patch) = of_status(&reported.uid, &status)?;
             nodes.patch_status(&self.spec.name, &params, &patch).await
         };
         with_time_limit(write).await.map(drop)
-    }
-
-    /// False when a controller has written that the node is not ready.
-    fn is_observed_ready(&self) -> bool {
-        let node = self.state.node(&self.spec.name);
-        let status = node.as_ref().and_then(|it| it.status.as_ref());
-        let mut conditions = status.into_iter().flat_map(|it| it.conditions.iter().flatten());
-        conditions.find(|it| it.type_ == "Ready").is_none_or(|it| it.status == "True")
     }
 }

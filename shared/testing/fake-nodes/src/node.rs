@@ -17,6 +17,8 @@ use k8s_openapi::{
     },
 };
 
+use crate::{node_script::NodeScript, script::PREFIX};
+
 /// The duration of a node Lease, as kubelets set it.
 const LEASE: Duration = Duration::from_secs(40);
 /// The memory that is reserved for the system.
@@ -29,6 +31,8 @@ pub struct NodeSpec {
     pub name: String,
     /// Additional labels.
     pub labels: BTreeMap<String, String>,
+    /// Its annotations, see [`NodeScript`].
+    pub annotations: BTreeMap<String, String>,
     /// The taints that it is registered with.
     pub taints: Vec<Taint>,
     /// Cores.
@@ -48,6 +52,7 @@ impl NodeSpec {
         Self {
             name: name.into(),
             labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             taints: Vec::new(),
             cpu: 4,
             memory: 16,
@@ -60,6 +65,13 @@ impl NodeSpec {
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Adds a line of its script.
+    #[must_use]
+    pub fn script(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(format!("{PREFIX}{key}"), value.to_owned());
         self
     }
 
@@ -86,7 +98,7 @@ impl NodeSpec {
     }
 
     /// The object that is registered. `number` makes the addresses of nodes different.
-    pub(crate) fn object(&self, number: usize, seed: u64, now: Timestamp) -> Node {
+    pub(crate) fn object(&self, number: usize, seed: u64, script: &NodeScript, now: Timestamp) -> Node {
         let mut labels = BTreeMap::from(
             [
                 ("kubernetes.io/hostname", self.name.as_str()),
@@ -99,18 +111,30 @@ impl NodeSpec {
         );
         labels.extend(self.labels.clone());
         Node {
-            metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(labels),
+                annotations: (!self.annotations.is_empty()).then(|| self.annotations.clone()),
+                ..ObjectMeta::default()
+            },
             spec: Some(Spec {
                 provider_id: Some(format!("fake://{}", self.name)),
                 taints: (!self.taints.is_empty()).then(|| self.taints.clone()),
                 ..Spec::default()
             }),
-            status: Some(self.status(number, seed, None, now)),
+            status: script.posts_status.then(|| self.status(number, seed, script, None, now)),
         }
     }
 
     /// The status for later writes. A condition that does not change keeps its time.
-    pub(crate) fn status(&self, number: usize, seed: u64, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+    pub(crate) fn status(
+        &self,
+        number: usize,
+        seed: u64,
+        script: &NodeScript,
+        before: Option<&NodeStatus>,
+        now: Timestamp,
+    ) -> NodeStatus {
         let memory_ki = u64::from(self.memory) * 1024 * 1024;
         let offered = |memory_ki: u64| {
             BTreeMap::from([
@@ -125,7 +149,7 @@ impl NodeSpec {
             addresses: Some(vec![address("InternalIP", host_ip(number)), address("Hostname", self.name.clone())]),
             capacity: Some(offered(memory_ki)),
             allocatable: Some(offered(memory_ki.saturating_sub(RESERVED_MEMORY_KI))),
-            conditions: Some(conditions(before, now)),
+            conditions: Some(conditions(script, before, now)),
             daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }) }),
             node_info: Some(self.info(number, seed)),
             ..NodeStatus::default()
@@ -183,14 +207,46 @@ pub(crate) fn pod_network(number: usize) -> String {
     format!("10.{}.{}", 64 + (number >> 8 & 63), number & 255)
 }
 
-fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
-    let states = [
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-    ];
-    let conditions = states.map(|(name, status, reason, message)| {
+/// Condition, status, reason and message, as a kubelet posts them.
+type State = (&'static str, &'static str, &'static str, &'static str);
+
+fn states(script: &NodeScript) -> [State; 4] {
+    let has = |resource: &str| script.pressure.contains(resource);
+    [
+        if has("memory") {
+            ("MemoryPressure", "True", "KubeletHasInsufficientMemory", "kubelet has insufficient memory available")
+        } else {
+            ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available")
+        },
+        if has("disk") {
+            ("DiskPressure", "True", "KubeletHasDiskPressure", "kubelet has disk pressure")
+        } else {
+            ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+        },
+        if has("pid") {
+            ("PIDPressure", "True", "KubeletHasInsufficientPID", "kubelet has insufficient PID available")
+        } else {
+            ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available")
+        },
+        if script.not_ready {
+            ("Ready", "False", "KubeletNotReady", "container runtime network not ready")
+        } else {
+            ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+        },
+    ]
+}
+
+/// False when a stored condition is not as the kubelet posts it, for example because a controller has written that the
+/// node is not ready.
+pub(crate) fn is_posted(script: &NodeScript, stored: Option<&NodeStatus>) -> bool {
+    let stored = || stored.iter().flat_map(|it| it.conditions.iter().flatten());
+    states(script)
+        .iter()
+        .all(|(name, status, ..)| stored().find(|it| it.type_ == *name).is_none_or(|it| it.status == *status))
+}
+
+fn conditions(script: &NodeScript, before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
+    let conditions = states(script).map(|(name, status, reason, message)| {
         let known = before.iter().flat_map(|it| it.conditions.iter().flatten());
         let same = known.into_iter().find(|it| it.type_ == name && it.status == status);
         NodeCondition {
@@ -218,23 +274,41 @@ mod tests {
     #[test]
     fn unchanged_condition_keeps_its_time_and_changed_one_does_not() {
         let node = NodeSpec::new("a");
-        let mut before = node.status(0, 1, None, at(0));
+        let script = NodeScript::default();
+        let mut before = node.status(0, 1, &script, None, at(0));
         before.conditions.as_mut().unwrap()[3].status = "Unknown".to_owned();
-        let conditions = node.status(0, 1, Some(&before), at(9)).conditions.unwrap();
+        let conditions = node.status(0, 1, &script, Some(&before), at(9)).conditions.unwrap();
         let times = |it: &NodeCondition| (it.last_transition_time.clone(), it.last_heartbeat_time.clone());
         assert_eq!(times(&conditions[0]), (Some(Time(at(0))), Some(Time(at(9)))));
         assert_eq!(times(&conditions[3]), (Some(Time(at(9))), Some(Time(at(9)))));
     }
 
     #[test]
+    fn script_decides_what_is_posted_and_when_it_must_be_posted_again() {
+        let spec = NodeSpec::new("a").script("not-ready", "true").script("pressure", "disk");
+        let script = NodeScript::of(&spec.annotations).unwrap();
+        let status = spec.object(0, 1, &script, at(0)).status;
+        let shown = status.iter().flat_map(|it| it.conditions.iter().flatten());
+        let shown: Vec<(&str, &str)> = shown.map(|it| (it.type_.as_str(), it.status.as_str())).collect();
+        let wanted =
+            [("MemoryPressure", "False"), ("DiskPressure", "True"), ("PIDPressure", "False"), ("Ready", "False")];
+        assert_eq!(shown, wanted);
+        assert!(is_posted(&script, status.as_ref()) && is_posted(&script, None));
+        assert!(!is_posted(&NodeScript::default(), status.as_ref()));
+        let silent = NodeScript { posts_status: false, ..NodeScript::default() };
+        assert_eq!(spec.object(0, 1, &silent, at(0)).status, None);
+    }
+
+    #[test]
     fn allocatable_is_less_than_capacity_and_equal_seeds_give_equal_nodes() {
-        let node = NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute").object(3, 7, at(0));
+        let spec = NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute");
+        let node = spec.object(3, 7, &NodeScript::default(), at(0));
         let status = node.status.clone().unwrap();
         assert_eq!(status.capacity.unwrap()["memory"].0, "16777216Ki");
         assert_eq!(status.allocatable.unwrap()["memory"].0, "16674816Ki");
         let labels = node.metadata.labels.clone().unwrap();
         assert_eq!((labels["kubernetes.io/hostname"].as_str(), labels["zone"].as_str()), ("a", "x"));
-        assert_eq!(node, NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute").object(3, 7, at(0)));
+        assert_eq!(node, spec.clone().object(3, 7, &NodeScript::default(), at(0)));
     }
 
     #[test]

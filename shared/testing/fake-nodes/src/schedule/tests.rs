@@ -5,7 +5,7 @@ use super::*;
 use crate::NodeSpec;
 
 fn node(spec: NodeSpec) -> Node {
-    spec.object(0, 0, "2027-01-15T08:00:00Z".parse().unwrap())
+    spec.object(0, 0, &crate::NodeScript::default(), "2027-01-15T08:00:00Z".parse().unwrap())
 }
 
 fn pod(name: &str, spec: Value) -> Pod {

@@ -1,4 +1,6 @@
-use fake_nodes::{NodeSpec, Options};
+use std::time::Duration;
+
+use fake_nodes::{NodeSpec, Options, PREFIX};
 use serde_json::json;
 use test_cluster::Interception;
 
@@ -110,6 +112,76 @@ async fn script_of_a_pod_can_make_its_node_silent_for_some_time() {
     assert_eq!(world.fleet.silent().into_iter().collect::<Vec<_>>(), ["node-2"]);
     advance(60).await;
     assert!(world.fleet.silent().is_empty());
+}
+
+/// Changes the script of a node, as `kubectl annotate` does.
+fn annotate(world: &World, node: &str, key: &str, value: Option<&str>) {
+    world.cluster.update("nodes", "", node, |it| {
+        let annotations = &mut it["metadata"]["annotations"];
+        match value {
+            Some(value) => annotations[format!("{PREFIX}{key}")] = json!(value),
+            None => drop(annotations.as_object_mut().unwrap().remove(&format!("{PREFIX}{key}"))),
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotation_makes_a_node_silent_until_it_is_removed() {
+    let world = World::new(Options::with_nodes(1)).await;
+    advance(1).await;
+    annotate(&world, "node-1", "silent", Some("true"));
+    advance(1).await;
+    assert!(world.fleet.silent().contains("node-1"));
+    world.cluster.clear_requests();
+    advance(60).await;
+    let calls = world.cluster.requests();
+    assert!(calls.iter().all(|it| it.verb == "list" || it.verb == "watch"), "{calls:?}");
+    assert!(world.fleet.restore("node-1"));
+    assert!(world.fleet.silent().contains("node-1"), "its script counts");
+
+    annotate(&world, "node-1", "silent", None);
+    advance(1).await;
+    assert!(world.fleet.silent().is_empty());
+    let calls = world.cluster.requests();
+    let writes = |resource: &str| calls.iter().filter(|it| it.resource == resource && it.verb != "get").count();
+    assert!(writes("leases") > 0 && writes("nodes") > 0, "it reports at once: {calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotated_conditions_are_posted_at_once() {
+    let world = World::new(Options::with_nodes(1)).await;
+    let shown = |name: &str| condition(&world.cluster.get("nodes", "", "node-1").unwrap(), name)["status"].clone();
+    advance(1).await;
+    annotate(&world, "node-1", "not-ready", Some("true"));
+    annotate(&world, "node-1", "pressure", Some("memory,pid"));
+    advance(1).await;
+    let names = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+    assert_eq!(names.map(shown), ["False", "True", "False", "True"]);
+    annotate(&world, "node-1", "pressure", Some("cpu"));
+    advance(20).await;
+    assert_eq!(shown("MemoryPressure"), "True", "an invalid script changes nothing");
+    annotate(&world, "node-1", "pressure", None);
+    annotate(&world, "node-1", "not-ready", None);
+    advance(1).await;
+    assert_eq!(names.map(shown), ["True", "False", "False", "False"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubelet_may_post_only_its_lease_or_only_its_status() {
+    let nodes =
+        vec![NodeSpec::new("lease").script("posts", "lease"), NodeSpec::new("status").script("posts", "status")];
+    let options = Options { nodes, renew_interval: Duration::from_secs(2), ..Options::with_nodes(0) };
+    let world = World::new(options).await;
+    advance(20).await;
+    let renewed = |name: &str| world.cluster.get("leases", "kube-node-lease", name);
+    assert_eq!(world.cluster.get("nodes", "", "lease").unwrap()["status"]["conditions"], json!(null));
+    assert!(renewed("lease").is_some() && renewed("status").is_none());
+    let requests = world.cluster.requests();
+    let count = |resource: &str, name: &str| {
+        requests.iter().filter(|it| it.resource == resource && it.name == name && it.verb != "get").count()
+    };
+    assert!((9..=11).contains(&count("leases", "lease")), "{}", count("leases", "lease"));
+    assert!((9..=12).contains(&count("nodes", "status")), "{}", count("nodes", "status"));
 }
 
 #[tokio::test(start_paused = true)]
