@@ -1,4 +1,4 @@
-//! The guarantees for pods: who may be evicted, collected and marked as not ready, and when.
+//! The guarantees for pods: which may be evicted, collected and marked as not ready, and when.
 
 use std::time::Duration;
 

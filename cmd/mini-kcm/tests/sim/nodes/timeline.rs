@@ -52,7 +52,7 @@ impl<T: PartialEq> Timeline<T> {
         self.0.iter().zip(ends).map(|((from, value), until)| Period { from: *from, until, value }).collect()
     }
 
-    /// The values that someone may see who knows this version or any later one.
+    /// The values since this version: a process that knows it has seen one of them.
     pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &T> {
         self.values_since(move |it| it.version <= version)
     }
