@@ -42,13 +42,16 @@ pub(crate) fn observe_node(ctx: &Ctx, change: &Change<'_, Node>) {
 }
 
 /// Records that the Lease of a node was renewed. It counts when this process observes the change, because the clock of
-/// the node may be wrong. A Lease of the first list is no sign of life: it may be months old.
+/// the node may be wrong. A Lease of the first list is no sign of life: it may be months old. One that a later list does
+/// not contain any more may have been renewed before it was deleted.
 pub(crate) fn observe_lease(ctx: &Ctx, change: &Change<'_, Lease>) {
-    let Some(lease) = change.new.and_then(Entry::readable) else { return };
     let before = change.old.and_then(Entry::readable).and_then(|it| it.renew_micros);
-    let is_of_node = &*lease.meta.namespace == LEASES && change.cause != Cause::Initial;
-    if is_of_node && lease.renew_micros > before {
-        ctx.state.lock().nodes.on_renewal(&lease.meta.name, ctx.clock.boot());
+    let renewed = match change.new.and_then(Entry::readable) {
+        Some(lease) => (change.cause != Cause::Initial && lease.renew_micros > before).then_some(&lease.meta),
+        None => change.old.and_then(Entry::readable).filter(|_| change.stale).map(|it| &it.meta),
+    };
+    if let Some(lease) = renewed.filter(|it| &*it.namespace == LEASES) {
+        ctx.state.lock().nodes.on_renewal(&lease.name, ctx.clock.boot());
     }
 }
 

@@ -133,6 +133,11 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
     let is_newer = |it: &Lease| it.renew_micros > cached.as_ref().and_then(|it| it.renew_micros);
     {
         let mut state = ctx.state.lock();
+        if live.is_none() && cached.is_some() {
+            // The cache is behind. The Lease may have been renewed before it was deleted.
+            state.nodes.on_renewal(name, ctx.clock.boot());
+            return Confirmation::NotNow(RETRY);
+        }
         if let Some(live) = live.filter(is_newer) {
             tracing::warn!(node = name, "The Lease was renewed, but the cache does not show it");
             let now = ctx.clock.boot();

@@ -35,6 +35,19 @@ async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_is_judged_unt
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_deleted_while_its_watch_was_frozen_counts_as_renewed() {
+    let world = World::with(&["a", "b"]);
+    let _manager = world.start().await;
+    world.kubelets(&["a", "b"], 20 * SEC).await;
+    world.cluster.freeze_watches("leases");
+    world.kubelets(&["a", "b"], 60 * SEC).await;
+    world.cluster.remove("leases", "kube-node-lease", "a");
+    world.kubelets(&["b"], 300 * SEC).await;
+    let judged = world.judged("a");
+    assert!(judged.len() == 1 && judged[0] >= 100 * SEC, "the last renewal was at 50 s: {judged:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_frozen_watch_of_leases_does_not_take_the_taint_of_a_dead_node() {
     let world = World::with(&["a", "b", "c", "dead"]);
     let _manager = world.start().await;
