@@ -33,8 +33,8 @@ use api::{Atom, Lease, Node, ObjectKey, Pod, Version};
 use client::Api;
 use clock::{BootInstant, Clock};
 use controller::{
-    Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Mark, Outcome, Profile, Proof, Queue, Registration,
-    Right, Settings,
+    Backoff, Builder, ByDefault, ControllerFlag, Factor, FlagKind, Outcome, Profile, Proof, Queue, Registration, Right,
+    Settings,
 };
 use events::Recorder;
 use informer::{Index, Informer};
@@ -82,7 +82,8 @@ pub const PROFILE: Profile = Profile {
         Right { group: "", resource: "pods", verbs: &["list", "watch"] },
         Right { group: "coordination.k8s.io", resource: "leases", verbs: &["list", "watch"] },
     ],
-    marks: &[Mark { list: "/api/v1/nodes?limit=50", subresource: "status" }],
+    // No marks: the attach/detach controller writes the status of nodes too.
+    marks: &[],
 };
 
 /// The section of upstream's help for most of its flags.
@@ -235,6 +236,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         }),
         pace,
         period: period.max(MIN_PERIOD),
+        grace,
         rng: Mutex::new(builder.rng("conflicts")),
         queue: builder.queue("node_lifecycle_controller", BACKOFF),
         pod_queue: builder.queue("node_lifecycle_controller_pods", BACKOFF),
@@ -310,6 +312,8 @@ struct Ctx {
     state: Mutex<State>,
     pace: Pace,
     period: Duration,
+    /// `--node-monitor-grace-period`
+    grace: Duration,
     rng: Mutex<fastrand::Rng>,
     queue: Queue<Key>,
     pod_queue: Queue<ObjectKey>,

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::{Lease, Node, Typed};
 use client::{ApiError, within};
 use clock::Timestamp;
+use informer::prove;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -17,6 +18,8 @@ use crate::{
 const UNANSWERED: Duration = Duration::from_secs(2);
 /// A live read without a response for this long has failed, so that it does not occupy a worker.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// A proof that needs a new list takes longer than ten seconds.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait of a node that could not be judged.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -130,6 +133,12 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
             return Confirmation::NotNow(RETRY);
         }
     };
+    if live.is_none()
+        && cached.is_none()
+        && let Some(wait) = prove_no_lease(ctx, name).await
+    {
+        return Confirmation::NotNow(wait);
+    }
     let is_newer = |it: &Lease| it.renew_micros > cached.as_ref().and_then(|it| it.renew_micros);
     {
         let mut state = ctx.state.lock();
@@ -156,6 +165,21 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
         Silence::Over => Confirmation::Confirmed,
         Silence::Remaining(remaining) => Confirmation::NotNow(remaining),
     }
+}
+
+/// A Lease may be created and deleted while its watch is frozen, and neither the cache nor a live read shows it then. So
+/// this waits until the cache contains all events until now. A new list does not show such a Lease either: after it,
+/// a whole grace period is waited for. Returns when to try again, `None` if there was no Lease.
+async fn prove_no_lease(ctx: &Ctx, node: &str) -> Option<Duration> {
+    let leases = ctx.leases.watched();
+    let is_listed = || leases.has_set_since(ctx.clock.boot() - ctx.grace);
+    if !is_listed()
+        && let Err(err) = within(PROOF_TIMEOUT, prove(&*leases, &ctx.reads, &ctx.clock, None)).await
+    {
+        tracing::error!(node, %err, "The node is not judged, because the cache of Leases is not proved");
+        return Some(RETRY);
+    }
+    is_listed().then_some(RETRY)
 }
 
 async fn read_lease(ctx: &Ctx, name: &str) -> Result<Option<Lease>, ApiError> {

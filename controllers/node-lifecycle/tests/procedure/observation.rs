@@ -48,6 +48,26 @@ async fn a_lease_that_was_deleted_while_its_watch_was_frozen_counts_as_renewed()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_came_and_went_while_its_watch_was_frozen_counts_as_renewed() {
+    // After the watch was compacted, neither the cache nor a live read ever shows the Lease.
+    for is_compacted in [false, true] {
+        let world = World::with(&["a", "b"]);
+        world.cluster.remove("leases", "kube-node-lease", "a");
+        let _manager = world.start().await;
+        world.kubelets(&["b"], 10 * SEC).await;
+        world.cluster.freeze_watches("leases");
+        world.kubelets(&["a", "b"], 40 * SEC).await;
+        world.cluster.remove("leases", "kube-node-lease", "a");
+        if is_compacted {
+            world.cluster.compact();
+        }
+        world.kubelets(&["b"], 300 * SEC).await;
+        let judged = world.judged("a");
+        assert!(judged.len() == 1 && judged[0] >= 80 * SEC, "{is_compacted}: the last renewal was at 30 s: {judged:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_frozen_watch_of_leases_does_not_take_the_taint_of_a_dead_node() {
     let world = World::with(&["a", "b", "c", "dead"]);
     let _manager = world.start().await;

@@ -363,7 +363,7 @@ impl<T: Cached, F: ObjectReceiver<T>> Driver<T, F> {
         if let Some(version) = if missed_deletion { Some(version.clone()) } else { newest } {
             self.state.record_event_version(version);
         }
-        self.state.on_set_applied(version.clone(), consistent.then_some(self.read_state.requested_at));
+        self.state.on_set_applied(version.clone(), self.read_state.requested_at, consistent);
         let (objects, _) = self.receiver.object_counts();
         self.record_applied(objects, began, &version);
         tracing::debug!(target: "v2", path = self.path, objects, %version, consistent, "Caches populated");

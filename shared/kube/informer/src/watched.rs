@@ -62,6 +62,10 @@ pub trait Watched: Send + Sync {
     /// later.
     fn has_consistent_set_since(&self, instant: BootInstant) -> bool;
 
+    /// True when any set, the first or a later one, was requested at `instant` or later. A set does not show objects
+    /// that were created and deleted while no watch observed them.
+    fn has_set_since(&self, instant: BootInstant) -> bool;
+
     /// Closes the informer's own watch and reopens it from its version for three seconds. Near their end the server
     /// sends a bookmark. Has no effect while a set is being read.
     fn reopen_for_proof(&self);
@@ -96,6 +100,8 @@ pub(crate) struct InformerState {
     synced: watch::Sender<bool>,
     /// When the last consistent set was requested.
     consistent: Mutex<Option<BootInstant>>,
+    /// When the last set was requested.
+    requested: Mutex<Option<BootInstant>>,
     last_event: Mutex<Option<Version>>,
     liveness: Mutex<Liveness>,
     objects: AtomicUsize,
@@ -124,6 +130,7 @@ impl InformerState {
             progress,
             synced: watch::Sender::new(false),
             consistent: Mutex::default(),
+            requested: Mutex::default(),
             last_event: Mutex::default(),
             liveness: Mutex::default(),
             objects: AtomicUsize::new(0),
@@ -163,11 +170,12 @@ impl InformerState {
         }
     }
 
-    /// Records that a set was applied and handled. `consistent` is when it was requested, if it was the most recent
-    /// state then.
-    pub(crate) fn on_set_applied(&self, version: Version, consistent: Option<BootInstant>) {
-        if consistent.is_some() {
-            *self.consistent.lock() = consistent;
+    /// Records that a set was applied and handled. `consistent` means that it was the most recent state when it was
+    /// requested.
+    pub(crate) fn on_set_applied(&self, version: Version, requested_at: BootInstant, consistent: bool) {
+        *self.requested.lock() = Some(requested_at);
+        if consistent {
+            *self.consistent.lock() = Some(requested_at);
         }
         self.progress.advance(version);
         if self.synced.send_replace(true) {
@@ -227,6 +235,10 @@ impl Watched for InformerState {
 
     fn has_consistent_set_since(&self, instant: BootInstant) -> bool {
         self.consistent.lock().is_some_and(|requested_at| requested_at >= instant)
+    }
+
+    fn has_set_since(&self, instant: BootInstant) -> bool {
+        self.requested.lock().is_some_and(|requested_at| requested_at >= instant)
     }
 
     fn reopen_for_proof(&self) {
