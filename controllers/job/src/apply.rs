@@ -1,13 +1,13 @@
 //! Executes a plan: creates or deletes pods and reports the real outcome.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc};
 
 use api::{Job, Pod, Typed};
-use client::{ApiError, ListOptions, NotSent, Written};
+use client::{ApiError, NotSent, Written};
 use serde_json::value::RawValue;
 use workload::{
     Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError,
-    UnknownOutcomes, is_gone,
+    UnknownOutcomes, is_gone, longest_create, newest_pods,
 };
 
 use crate::{
@@ -25,9 +25,6 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// The longest prefix of a generated pod name. With five random characters the name still fits into a label value.
 const MAX_PREFIX: usize = 58;
-
-/// Longer than the request timeout of the API server, which is one minute.
-const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 
 /// The outcome of a plan.
 #[derive(Debug, Default)]
@@ -213,7 +210,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
     let CreateResults { created, cut_short, failed, namespace_terminating, outcomes, failure } = results;
     match outcomes {
         UnknownOutcomes { pending: true, .. } => {
-            ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + MAX_REQUEST_TIME)
+            ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + longest_create(ctx.control.api()))
         }
         UnknownOutcomes { ended: true, .. } => {
             // If the next request fails, the next sync repeats it.
@@ -323,13 +320,11 @@ pub(crate) async fn resolve_unknown_creates(ctx: &Ctx, job: &Job) {
     if ctx.stopping.is_cancelled() {
         return;
     }
-    let newest = ListOptions { limit: 1, ..ListOptions::default() };
-    let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&job.meta.namespace), &newest).await;
     // On failure the request is repeated later, or the expectation expires.
-    let Ok(page) = page else { return };
-    ctx.memory.await_unknown_creates(&job.meta.uid, page.version.clone());
+    let Some(newest) = newest_pods(ctx.control.api(), &job.meta.namespace).await.map(|it| it.pod) else { return };
+    ctx.memory.await_unknown_creates(&job.meta.uid, newest.clone());
     let (queue, key) = (ctx.queue.clone(), job.meta.as_ref().key());
-    ctx.pods.store().call_when_passed(page.version, Box::new(move || queue.add(key)));
+    ctx.pods.store().call_when_passed(newest, Box::new(move || queue.add(key)));
 }
 
 impl Ctx {

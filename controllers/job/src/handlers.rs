@@ -56,15 +56,17 @@ pub(crate) fn on_job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
         on_job_deleted(ctx, gone, lane);
     }
     let Some(entry) = new else { return };
-    let meta = entry.meta();
+    let (meta, job) = (entry.meta(), entry.readable());
     let before = old.filter(|_| gone.is_none());
+    if let Some(job) = job.filter(|_| before.is_none()) {
+        count_external_job(ctx, job);
+    }
+    if job.is_some_and(|it| !ctx.managed_jobs.contains(it)) {
+        return;
+    }
     if before.is_none() {
         ctx.memory.on_job_added(meta.uid);
-        if let Some(job) = entry.readable() {
-            count_external_job(ctx, job);
-        }
     }
-    let job = entry.readable();
     if job.is_some_and(|it| it.is_finished()) {
         // The Job is finished, so it is not queued. Its memory is deleted, and the finalizers of its late pods are
         // removed.
@@ -96,14 +98,17 @@ fn on_job_deleted(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
 /// Queues the removal of finalizers from the Job's pods, and from orphans that this Job might have adopted.
 fn enqueue_finalizer_removals(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
-    ctx.finalizer_removals.add_to(FinalizerRemovalKey::of_job(&meta), lane);
-    if job.readable().is_none_or(|it| !it.has_generated_selector()) {
+    let all = ctx.managed_jobs.includes_unknown_jobs();
+    if all || job.readable().is_some_and(|it| ctx.managed_jobs.contains(it)) {
+        ctx.finalizer_removals.add_to(FinalizerRemovalKey::of_job(&meta), lane);
+    }
+    if all && job.readable().is_none_or(|it| !it.has_generated_selector()) {
         ctx.finalizer_removals.add_to(FinalizerRemovalKey::Namespace(meta.namespace.clone()), lane);
     }
 }
 
 fn count_external_job(ctx: &Ctx, job: &Job) {
-    if let Some(controller) = job.spec.managed_by.as_deref().filter(|_| !job.is_managed_by_us()) {
+    if let Some(controller) = ctx.managed_jobs.external_controller(job) {
         ctx.meters.record_external_job(controller);
     }
 }
@@ -114,7 +119,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
         return;
     }
     let (old, new) = (change.old, change.new);
-    ctx.meters.on_pod_changed(old.and_then(readable), new.and_then(readable));
+    ctx.meters.on_pod_changed(old.and_then(readable), new.and_then(readable), |pod| is_counted_by_us(ctx, pod));
     let gone = change.gone();
     if let Some(gone) = gone {
         on_pod_deleted(ctx, gone);
@@ -179,7 +184,7 @@ impl PodEvent<'_> {
         let resolved = owner_job(self.ctx, self.meta.namespace, owner);
         // Any user may write the uid of a Job into pods of other namespaces. The Job neither expects such pods nor
         // gives them a slot.
-        if !matches!(resolved, OwnerJob::Missing) {
+        if !matches!(resolved, OwnerJob::Missing | OwnerJob::Foreign) {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
             // An older pod without our finalizer may be one that the last leader was about to delete.
             let was_losing_finalizer = self.initial && !has_our_finalizer(&self.meta);
@@ -206,7 +211,7 @@ impl PodEvent<'_> {
         let Some(owner) = controlling_job(&self.meta) else { return self.on_orphan(old.is_none()) };
         self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
         let resolved = owner_job(self.ctx, self.meta.namespace, owner);
-        if old.is_none() && !matches!(resolved, OwnerJob::Missing) {
+        if old.is_none() && !matches!(resolved, OwnerJob::Missing | OwnerJob::Foreign) {
             // The pod was first seen with a deletionTimestamp, so the event also confirms its creation.
             self.ctx.memory.expectations.creation_observed(&owner.uid);
         }
@@ -216,14 +221,14 @@ impl PodEvent<'_> {
             OwnerJob::Unknown(key) => {
                 // The sync decides when the cache can be read. If no Job counts the pod, its finalizer must be removed.
                 enqueue(self.ctx, key, &owner.uid, Urgency::Immediate);
-                if has_our_finalizer(&self.meta) {
+                if has_our_finalizer(&self.meta) && self.ctx.managed_jobs.includes_unknown_jobs() {
                     self.enqueue_owner_finalizer_removals(owner);
                 }
             }
             OwnerJob::Finished | OwnerJob::Missing if has_our_finalizer(&self.meta) => {
                 self.enqueue_owner_finalizer_removals(owner)
             }
-            OwnerJob::Finished | OwnerJob::Missing => {}
+            OwnerJob::Finished | OwnerJob::Missing | OwnerJob::Foreign => {}
         }
     }
 
@@ -254,7 +259,7 @@ impl PodEvent<'_> {
                 enqueue(self.ctx, key, &now.uid, if same_owner { self.urgency(Some(old)) } else { Urgency::Immediate });
             }
             OwnerJob::Finished if has_our_finalizer(is) => self.enqueue_owner_finalizer_removals(now),
-            OwnerJob::Finished | OwnerJob::Missing => {}
+            OwnerJob::Finished | OwnerJob::Missing | OwnerJob::Foreign => {}
         }
     }
 
@@ -274,7 +279,7 @@ impl PodEvent<'_> {
         if self.meta.controller().is_some() {
             return;
         }
-        if has_our_finalizer(&self.meta) {
+        if has_our_finalizer(&self.meta) && self.ctx.managed_jobs.includes_unknown_jobs() {
             self.ctx.finalizer_removals.add_to(FinalizerRemovalKey::Pod(self.meta.key()), self.lane);
         }
         let Some(pod) = readable(self.new).filter(|_| changed && !self.initial) else { return };
@@ -291,12 +296,14 @@ impl PodEvent<'_> {
 
 /// The state of the Job that a pod names as its controller.
 enum OwnerJob {
-    /// It exists and has not finished, whatever manages it.
+    /// It exists and has not finished.
     Working(ObjectKey),
     /// It has finished.
     Finished,
     /// It does not exist, or another Job has its name.
     Missing,
+    /// Another controller manages it, or would have released the pods of a missing Job. Its pods are not changed.
+    Foreign,
     /// The cache cannot be read now.
     Unknown(ObjectKey),
 }
@@ -304,12 +311,25 @@ enum OwnerJob {
 fn owner_job(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> OwnerJob {
     let key = || ObjectKey { namespace: namespace.clone(), name: (*owner.name).into() };
     match ctx.jobs.store().get(namespace, &owner.name) {
-        Ok(Some(job)) if job.meta.uid != owner.uid => OwnerJob::Missing,
+        Ok(Some(job)) if job.meta.uid == owner.uid && !ctx.managed_jobs.contains(&job) => OwnerJob::Foreign,
+        Ok(Some(job)) if job.meta.uid != owner.uid => missing(ctx),
         Ok(Some(job)) if job.is_finished() => OwnerJob::Finished,
         Ok(Some(_)) => OwnerJob::Working(key()),
         Err(_) => OwnerJob::Unknown(key()),
-        Ok(None) => OwnerJob::Missing,
+        Ok(None) => missing(ctx),
     }
+}
+
+fn missing(ctx: &Ctx) -> OwnerJob {
+    if ctx.managed_jobs.includes_unknown_jobs() { OwnerJob::Missing } else { OwnerJob::Foreign }
+}
+
+/// True if the ended pod counts in our metric. With `--job-managed-by` only the pods of our Jobs do.
+fn is_counted_by_us(ctx: &Ctx, pod: &Pod) -> bool {
+    ctx.managed_jobs.includes_unknown_jobs()
+        || controlling_job(&pod.meta.as_ref()).is_some_and(|owner| {
+            !matches!(owner_job(ctx, &pod.meta.namespace, owner), OwnerJob::Foreign | OwnerJob::Unknown(_))
+        })
 }
 
 /// The Jobs that may adopt this orphan.
@@ -321,7 +341,7 @@ pub(crate) fn matching_jobs(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let selects = |job: &std::sync::Arc<Job>| {
         job.meta.namespace == pod.meta.namespace
             && !job.is_finished()
-            && job.is_managed_by_us()
+            && ctx.managed_jobs.contains(job)
             && job.meta.deletion.is_none()
             && pod.meta.deletion.is_none()
             && job.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels))

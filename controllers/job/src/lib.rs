@@ -44,7 +44,11 @@ use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, PodControl, StageStart};
 
 use crate::{
-    handlers::FinalizerRemovalKey, memory::Memory, metrics::Meters, pod_indexes::PodIndexes, rules::moment::Moment,
+    handlers::FinalizerRemovalKey,
+    memory::Memory,
+    metrics::Meters,
+    pod_indexes::PodIndexes,
+    rules::{managed_jobs::ManagedJobs, moment::Moment},
 };
 
 /// The canonical name.
@@ -72,6 +76,12 @@ pub const PROFILE: Profile = Profile {
 /// A failing key is retried after one second, and finally every minute.
 const BACKOFF: Backoff = Backoff::per_key(Duration::from_secs(1), Duration::from_secs(60));
 
+/// The section of upstream's help for its flags.
+const SECTION: &str = "Job-controller flags";
+
+/// The flag that selects Jobs by `spec.managedBy`.
+pub const MANAGED_BY_FLAG: &str = "job-managed-by";
+
 /// What the manager needs to know.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
@@ -79,20 +89,30 @@ pub const REGISTRATION: Registration = Registration {
     service_account: "job-controller",
     profile: PROFILE,
     default: ByDefault::On,
-    flags: &[ControllerFlag {
-        section: "Job-controller flags",
-        name: "concurrent-job-syncs",
-        kind: FlagKind::Workers,
-        default: "5",
-        help: "Concurrent syncs of Jobs.",
-        is_upstream: true,
-    }],
+    flags: &[
+        ControllerFlag {
+            section: SECTION,
+            name: "concurrent-job-syncs",
+            kind: FlagKind::Workers,
+            default: "5",
+            help: "Concurrent syncs of Jobs.",
+            is_upstream: true,
+        },
+        ControllerFlag {
+            section: SECTION,
+            name: MANAGED_BY_FLAG,
+            kind: FlagKind::Text,
+            default: "",
+            help: "Only Jobs whose spec.managedBy has this value are processed, such as 'example.com/controller'. Empty: the Jobs of the built-in controller.",
+            is_upstream: false,
+        },
+    ],
     gates: &["StaleControllerConsistencyJob", "MutableSchedulingDirectivesForSuspendedJobs"],
     start: |builder, settings| start(builder, Options::from(settings)),
 };
 
 /// The options of the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-job-syncs`
     pub workers: usize,
@@ -100,11 +120,13 @@ pub struct Options {
     pub read_own_writes: bool,
     /// The feature gate MutableSchedulingDirectivesForSuspendedJobs: a suspended Job loses its `startTime`.
     pub clear_start_time: bool,
+    /// `--job-managed-by`: only Jobs with this `spec.managedBy`; empty for the Jobs of the built-in controller.
+    pub managed_by: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 5, read_own_writes: true, clear_start_time: true }
+        Self { workers: 5, read_own_writes: true, clear_start_time: true, managed_by: String::new() }
     }
 }
 
@@ -114,6 +136,7 @@ impl From<&Settings> for Options {
             workers: settings.workers("concurrent-job-syncs"),
             read_own_writes: settings.is_enabled("StaleControllerConsistencyJob"),
             clear_start_time: settings.is_enabled("MutableSchedulingDirectivesForSuspendedJobs"),
+            managed_by: settings.text(MANAGED_BY_FLAG).to_owned(),
         }
     }
 }
@@ -124,7 +147,7 @@ pub fn start(builder: &mut Builder, options: Options) {
 }
 
 fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
-    let Options { workers, read_own_writes, clear_start_time } = options;
+    let Options { workers, read_own_writes, clear_start_time, managed_by } = options;
     let jobs = builder.informer::<Job>(Proof::Needed);
     let pods = builder.informer::<Pod>(Proof::Needed);
     let api = builder.api(Factor::ONE);
@@ -149,6 +172,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         consistency,
         read_own_writes,
         clear_start_time,
+        managed_jobs: ManagedJobs::from_flag(&managed_by),
         queue: builder.queue("job", BACKOFF),
         finalizer_removals: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
@@ -192,6 +216,7 @@ struct Ctx {
     consistency: Arc<ConsistencyStore>,
     read_own_writes: bool,
     clear_start_time: bool,
+    managed_jobs: ManagedJobs,
     meters: Meters,
     call_limit: CallLimit,
     clock: Clock,

@@ -1,9 +1,10 @@
 //! The metrics, with the names, labels, buckets and label values of upstream.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use api::{Job, Pod};
+use api::{Job, Pod, Uid};
 use metrics::{HistogramVec, IntCounterVec, Metrics};
+use parking_lot::Mutex;
 use workload::{has_finalizer, is_terminal};
 
 use crate::rules::{plan::Action, snapshot::FINALIZER};
@@ -16,6 +17,8 @@ pub(crate) struct Meters {
     pods: IntCounterVec,
     failures: IntCounterVec,
     with_finalizer: IntCounterVec,
+    /// The ended pods that were added to `with_finalizer` and have the finalizer.
+    uncounted_pods: Mutex<HashSet<Uid>>,
     indexes: IntCounterVec,
     creations: IntCounterVec,
     external: IntCounterVec,
@@ -48,6 +51,7 @@ impl Meters {
             ),
             failures: counters("pod_failures_handled_by_failure_policy_total", FAILURES_HELP, &["action"]),
             with_finalizer: counters("terminated_pods_tracking_finalizer_total", WITH_FINALIZER, &["event"]),
+            uncounted_pods: Mutex::default(),
             indexes: counters("job_finished_indexes_total", INDEXES, &["status", "backoffLimit"]),
             creations: counters("job_pods_creation_total", CREATIONS, &["reason", "status"]),
             external: counters(
@@ -117,13 +121,23 @@ impl Meters {
         self.creation_limited.with_label_values(&[&*job.meta.namespace]).inc();
     }
 
-    /// A pod changed. Counts ended pods that get or lose our finalizer, whatever owns them.
-    pub(crate) fn on_pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
-        let is_uncounted = |pod: Option<&Pod>| pod.is_some_and(|it| is_terminal(it) && has_finalizer(it, FINALIZER));
-        match (is_uncounted(old), is_uncounted(new)) {
-            (false, true) => self.with_finalizer.with_label_values(&["add"]).inc(),
-            (true, false) => self.with_finalizer.with_label_values(&["delete"]).inc(),
-            _ => {}
+    /// A pod changed. Counts ended pods of ours that get or lose our finalizer.
+    pub(crate) fn on_pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>, is_ours: impl FnOnce(&Pod) -> bool) {
+        let uncounted = |pod: &&Pod| is_terminal(pod) && has_finalizer(pod, FINALIZER);
+        let (old, new) = (old.filter(uncounted), new.filter(uncounted));
+        let mut counted = self.uncounted_pods.lock();
+        // The Job of a pod may be gone when the pod loses its finalizer, so the pods that were added are remembered.
+        if let Some(old) = old.filter(|it| new.is_none_or(|new| new.meta.uid != it.meta.uid))
+            && counted.remove(&old.meta.uid)
+        {
+            self.with_finalizer.with_label_values(&["delete"]).inc();
+        }
+        if let Some(new) = new
+            && !counted.contains(&new.meta.uid)
+            && is_ours(new)
+        {
+            counted.insert(new.meta.uid.clone());
+            self.with_finalizer.with_label_values(&["add"]).inc();
         }
     }
 }
@@ -177,8 +191,8 @@ mod tests {
         meters.record_external_job("example.com/x");
         meters.record_creation_limited(&indexed);
         let (runs, ended) = (pod("a").running().build(), pod("a").succeeded(0).build());
-        meters.on_pod_changed(Some(&runs), Some(&ended));
-        meters.on_pod_changed(Some(&ended), None);
+        meters.on_pod_changed(Some(&runs), Some(&ended), |_| true);
+        meters.on_pod_changed(Some(&ended), None, |_| true);
         let text = metrics.encode();
         for line in [
             "# HELP job_controller_job_sync_duration_seconds [STABLE] The time it took to sync a job",

@@ -107,7 +107,7 @@ fn may_be_ours(pod: &Pod) -> bool {
 /// True when no Job will count the pods of this Job: it has finished or is gone. A Job that is not in the cache may be
 /// newer than the cache, so it is read from the server.
 async fn is_job_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bool, OrphanError> {
-    let has_finished = |job: &Job| job.is_managed_by_us() && job.is_finished();
+    let has_finished = |job: &Job| ctx.managed_jobs.contains(job) && job.is_finished();
     if let Some(job) = ctx.jobs.store().get(namespace, name)?
         && job.meta.uid == *uid
     {

@@ -1,8 +1,10 @@
 //! The decisions about a Job: functions of values, without I/O.
 //!
-//! Reading order: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`,
+//! Reading order: `managed_jobs` (which Jobs are ours), `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`,
 //! `per_index_backoff`, `failure_policy`, `success_policy` and `indexes`; `accounting` and `status`
 //! (what the status contains).
+
+pub(crate) mod managed_jobs;
 
 pub(crate) mod moment;
 pub(crate) mod snapshot;

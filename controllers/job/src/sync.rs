@@ -41,7 +41,7 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     // The delete handler has cleared the memory of this Job.
     let Some(job) = ctx.jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if !job.is_managed_by_us() || job.is_finished() {
+    if !ctx.managed_jobs.contains(&job) || job.is_finished() {
         return Ok(Outcome::Done);
     }
     let (uid, now) = (&job.meta.uid, ctx.clock.now());

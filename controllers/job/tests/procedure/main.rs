@@ -12,6 +12,7 @@ mod failures;
 mod finalizers;
 mod forged_owners;
 mod interim_conditions;
+mod managed_by;
 mod memory;
 mod orphans;
 mod suspension;

@@ -70,6 +70,8 @@ pub enum FlagKind {
     Float,
     /// Go's duration.
     Duration,
+    /// Any text.
+    Text,
 }
 
 /// The values of a controller's flags and feature gates.
@@ -80,7 +82,7 @@ pub struct Settings {
 }
 
 /// The value of a flag.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum FlagValue {
     /// Workers and counts.
     Number(u32),
@@ -90,6 +92,8 @@ pub enum FlagValue {
     Float(f64),
     /// A duration.
     Duration(Duration),
+    /// A text.
+    Text(String),
 }
 
 impl Settings {
@@ -141,6 +145,15 @@ impl Settings {
     pub fn duration(&self, flag: &str) -> Duration {
         match self.flags.get(flag) {
             Some(FlagValue::Duration(duration)) => *duration,
+            other => undeclared(flag, other),
+        }
+    }
+
+    /// The text of a flag of the kind text.
+    #[must_use]
+    pub fn text(&self, flag: &str) -> &str {
+        match self.flags.get(flag) {
+            Some(FlagValue::Text(text)) => text,
             other => undeclared(flag, other),
         }
     }

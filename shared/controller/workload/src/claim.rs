@@ -123,6 +123,8 @@ pub async fn claim<T: Typed>(
             Claim::Ignore => {}
         }
     }
+    // An object that lost its owner while the cache was read is a candidate twice, and must not count twice.
+    to_adopt.retain(|it| !objects.iter().any(|own| own.meta().uid == it.meta().uid));
     let released = release(writer, owner, to_release).await;
     let adopted = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(writer, owner, to_adopt).await };
     released?;

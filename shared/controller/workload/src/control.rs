@@ -73,11 +73,27 @@ impl PodControl {
     /// event is sent.
     pub async fn delete(&self, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
         let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), ..DeleteOptions::default() };
+        self.delete_with(owner, pod, &options).await
+    }
+
+    /// The same, if the pod has not changed since it was cached.
+    ///
+    /// # Errors
+    /// See [`PodControl::delete`]; `Conflict` without an event if the pod has changed.
+    pub async fn delete_as_seen(&self, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+        let version = Some(pod.meta.version.clone()).filter(|it| !it.is_empty());
+        let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), version, ..DeleteOptions::default() };
+        self.delete_with(owner, pod, &options).await
+    }
+
+    async fn delete_with(&self, owner: &Owner, pod: &Pod, options: &DeleteOptions) -> Result<(), ApiError> {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
-        let outcome = self.api().delete(&Pod::resource(), namespace, name, &options).await;
+        let outcome = self.api().delete(&Pod::resource(), namespace, name, options).await;
         match &outcome {
             Ok(()) => self.send_event(owner, EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
             Err(err) if is_gone(err, name) || !is_from_server(err) => {}
+            // Not a failure: the pod is read again.
+            Err(ApiError::Conflict(_)) if options.version.is_some() => {}
             Err(err) => self.send_event(
                 owner,
                 EventType::Warning,

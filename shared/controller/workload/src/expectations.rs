@@ -136,6 +136,21 @@ impl Expectations {
         records.get(owner).is_none_or(|it| it.deletions <= 0 || it.has_expired(now))
     }
 
+    /// The pods whose expected deletion was not observed.
+    #[must_use]
+    pub fn expected_deletions(&self, owner: &Uid) -> HashSet<Uid> {
+        self.0.lock().get(owner).map(|it| it.pods.clone()).unwrap_or_default()
+    }
+
+    /// If the timeout of `owner` is over and something is outstanding, starts the timeout again and returns true: for a
+    /// caller that first looks at the server.
+    #[must_use]
+    pub fn renew_expired(&self, owner: &Uid, now: Instant) -> bool {
+        let mut records = self.0.lock();
+        let expired = records.get_mut(owner).filter(|it| !it.is_fulfilled() && it.has_expired(now));
+        expired.map(|it| it.since = now).is_some()
+    }
+
     /// When the timeout of `owner` is over; `None` if nothing is outstanding. A sync that must not write is requeued
     /// for this time, because after a lost event nothing else would enqueue the key.
     #[must_use]

@@ -3,6 +3,7 @@
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
+//! [`StatusWrite`],
 //! `pod_status` and `pods_of_node` (what
 //! controllers of nodes write to and read of pods), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`NoticeLog`], [`OwnerGauge`].
 
@@ -19,6 +20,7 @@ mod pods_of_node;
 mod predicates;
 mod ranking;
 mod slow_start;
+mod status_write;
 mod template;
 mod unknown_creates;
 mod waiting;
@@ -38,9 +40,10 @@ pub use predicates::{
     deletion_requested, has_finalizer, is_active, is_available, is_ready, is_terminal, is_terminating,
     next_availability_check, ready_since,
 };
-pub use ranking::{deletion_key, ranked_deletion_key};
+pub use ranking::{deletion_key, deletion_keys_around_rank};
 pub use slow_start::SlowStart;
+pub use status_write::{StatusChange, StatusWrite};
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
-pub use unknown_creates::{UnknownCreates, UnknownOutcomes};
+pub use unknown_creates::{NewestPods, UnknownCreates, UnknownOutcomes, longest_create, newest_pods};
 pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;

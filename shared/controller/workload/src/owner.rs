@@ -1,4 +1,4 @@
-use api::{Atom, MetaRef, Resource, Uid};
+use api::{Atom, MetaRef, ObjectKey, Resource, Uid};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
@@ -34,6 +34,12 @@ impl Owner {
             finalizer,
             reference,
         }
+    }
+
+    /// Its namespace and name.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
     /// The object reference for events about the owner.

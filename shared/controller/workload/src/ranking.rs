@@ -21,14 +21,21 @@ pub fn deletion_key(pod: &Pod) -> impl Ord + use<> {
     (progress(pod), ready, most_restarts_first(pod), newest_first(pod.creation))
 }
 
-/// The same as upstream's `ActivePodsWithRanks`, which ReplicaSets use, with `rank` related pods on the pod's node.
-/// Ages are compared by their order of magnitude, so that the oldest pods are not always spared (KEP-2185).
+/// The same as upstream's `ActivePodsWithRanks`, which ReplicaSets use, in two parts: what is compared before the rank of
+/// the pod, and what is compared after it. The rank is the number of related pods on the pod's node; of two pods the one
+/// with the higher rank is deleted first. Ages are compared by their order of magnitude, so that the oldest pods are not
+/// always spared (KEP-2185).
 #[must_use]
-pub fn ranked_deletion_key(pod: &Pod, rank: usize, now: Timestamp) -> impl Ord + use<> {
+pub fn deletion_keys_around_rank(
+    pod: &Pod,
+    now: Timestamp,
+    compares_cost: bool,
+) -> (impl Ord + Clone + use<>, impl Ord + Clone + use<>) {
     let age = |since: Option<i64>| magnitude(since.map(|it| now.as_second().saturating_sub(it)));
     let ready = is_ready(pod).then(|| age(ready_since(pod)));
     let uid: Uid = pod.meta.uid.clone();
-    (progress(pod), deletion_cost(pod), Reverse(rank), ready, most_restarts_first(pod), age(pod.creation), uid)
+    let cost = if compares_cost { deletion_cost(pod) } else { 0 };
+    ((progress(pod), cost), (ready, most_restarts_first(pod), age(pod.creation), uid))
 }
 
 /// How far the pod has progressed: unassigned before assigned, then by phase, then not ready before ready.
@@ -114,6 +121,12 @@ mod tests {
         pod(|it| it["metadata"]["annotations"][DELETION_COST] = json!(cost))
     }
 
+    /// The whole key with this rank.
+    fn ranked_key(pod: &Pod, rank: usize, now: Timestamp) -> impl Ord + use<> {
+        let (before, after) = deletion_keys_around_rank(pod, now, true);
+        (before, Reverse(rank), after)
+    }
+
     /// Two hours after the pod was created.
     fn now() -> Timestamp {
         "2026-01-01T02:00:10Z".parse().unwrap()
@@ -124,7 +137,7 @@ mod tests {
         let base = pod(|_| {});
         for (name, change) in FIRST {
             assert!(deletion_key(&pod(change)) < deletion_key(&base), "{name}");
-            let ranked = |pod: &Pod| ranked_deletion_key(pod, 1, now());
+            let ranked = |pod: &Pod| ranked_key(pod, 1, now());
             assert!(ranked(&pod(change)) < ranked(&base), "{name}, with ranks");
         }
         let by_a_second: [(&str, Change); 2] = [
@@ -161,10 +174,17 @@ mod tests {
             ("on a node with one", pod(|_| {}), 1),
             ("expensive", with_cost("5"), 9),
         ];
-        let keys: Vec<_> = pods.iter().map(|(_, pod, rank)| ranked_deletion_key(pod, *rank, now())).collect();
+        let keys: Vec<_> = pods.iter().map(|(_, pod, rank)| ranked_key(pod, *rank, now())).collect();
         for (pair, names) in keys.windows(2).zip(pods.windows(2)) {
             assert!(pair[0] < pair[1], "{} before {}", names[0].0, names[1].0);
         }
+    }
+
+    #[test]
+    fn the_cost_is_ignored_if_its_gate_is_off() {
+        let key = |pod: &Pod, compares_cost: bool| deletion_keys_around_rank(pod, now(), compares_cost).0;
+        assert!(key(&with_cost("-5"), true) < key(&with_cost("5"), true));
+        assert!(key(&with_cost("-5"), false) == key(&with_cost("5"), false));
     }
 
     #[test]
@@ -185,7 +205,7 @@ mod tests {
             })
         };
         let now = "2026-01-01T00:30:00Z".parse().unwrap();
-        let key = |pod: &Pod| ranked_deletion_key(pod, 0, now);
+        let key = |pod: &Pod| ranked_key(pod, 0, now);
         let [ten, twelve, twenty] = ["00:20:00", "00:18:00", "00:10:00"].map(|it| format!("2026-01-01T{it}Z"));
         assert!(key(&created("a", &twelve)) < key(&created("b", &ten)), "10 and 12 minutes are one magnitude");
         assert!(key(&created("b", &ten)) < key(&created("a", &twenty)), "10 minutes are younger than 20");

@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
-use api::Version;
-use client::ApiError;
+use api::{Meta, Page, Pod, Typed, Version};
+use client::{Api, ApiError, ListOptions};
 use clock::Instant;
+
+/// Longer than the request timeout of the API server, which is one minute.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
+
+/// The server starts to count the timeout of a create when it arrives, and storing also takes time.
+const DELAY: Duration = Duration::from_secs(5);
 
 /// The delay before a failed request to the server is repeated.
 const RETRY_CHECK: Duration = Duration::from_secs(10);
@@ -77,6 +83,48 @@ impl UnknownCreates {
     }
 }
 
+/// For how long the server may still process a creation without a response.
+#[must_use]
+pub fn longest_create(api: &Api) -> Duration {
+    api.longest_create().map_or(MAX_REQUEST_TIME, |it| it + DELAY)
+}
+
+/// The pods of a namespace with more than this many are not compared.
+const MAX_COMPARED: u32 = 100;
+
+/// Versions of a list of pods from the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewestPods {
+    /// A cache that has passed this version shows every pod of the namespace that existed at the time of the list. It may
+    /// still show pods that did not exist any more.
+    ///
+    /// It is that of the newest of these pods, which the cache passes when it shows that pod.
+    pub pod: Version,
+    /// A cache that has passed this version shows exactly the pods that existed at the time of the list. If no pod
+    /// changes, it does that at the next bookmark only, up to a minute later.
+    pub list: Version,
+}
+
+impl NewestPods {
+    fn of(page: Page<Meta>) -> Self {
+        let Page { items, version: list, next, remaining: _ } = page;
+        let versions = items.iter().map(|it| match it {
+            Ok(meta) | Err((meta, _)) => meta.version.number(),
+        });
+        // Without pods there is nothing that the cache must show.
+        let newest = versions.collect::<Option<Vec<u64>>>().map(|it| it.into_iter().max().unwrap_or_default());
+        let pod = newest.filter(|_| next.is_empty()).map_or_else(|| list.clone(), Version::from);
+        Self { pod, list }
+    }
+}
+
+/// Reads the [`NewestPods`] of a namespace; `None` if the request failed.
+pub async fn newest_pods(api: &Api, namespace: &str) -> Option<NewestPods> {
+    let newest = ListOptions { limit: MAX_COMPARED, ..ListOptions::default() };
+    let page = api.list_metadata(&Pod::resource(), Some(namespace), &newest).await;
+    page.ok().map(NewestPods::of)
+}
+
 /// What the errors of creations leave unknown.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOutcomes {
@@ -104,6 +152,7 @@ impl UnknownOutcomes {
 
 #[cfg(test)]
 mod tests {
+    use api::Cached;
     use clock::Clock;
 
     use super::*;
@@ -120,6 +169,26 @@ mod tests {
         assert!(!unknown.resolve(|_| true), "the version is not known");
         unknown.await_version(Version::new("7"));
         assert!(!unknown.begin_check(now + 200 * sec) && unknown.next_check().is_none() && unknown.is_any());
+    }
+
+    #[test]
+    fn an_idle_cache_has_passed_the_newest_pod_of_a_small_namespace() {
+        let newest = |versions: &[&str], next: &str| {
+            let pod =
+                |it: &&str| format!(r#"{{"metadata":{{"name":"p{it}","uid":"u{it}","resourceVersion":"{it}"}}}}"#);
+            let items: Vec<String> = versions.iter().map(pod).collect();
+            let text = format!(
+                r#"{{"metadata":{{"resourceVersion":"90","continue":"{next}"}},"items":[{}]}}"#,
+                items.join(",")
+            );
+            let NewestPods { pod, list } = NewestPods::of(Meta::decode_page(text.as_bytes()).unwrap());
+            assert_eq!(list, Version::from(90));
+            pod
+        };
+        assert_eq!(newest(&["7", "31", "8"], ""), Version::from(31));
+        assert_eq!(newest(&["7", "31", "8"], "more"), Version::from(90), "not all pods are known");
+        assert_eq!(newest(&["7", "x"], ""), Version::from(90), "not comparable");
+        assert_eq!(newest(&[], "").number(), None, "any cache has passed it");
     }
 
     #[test]

@@ -138,6 +138,16 @@ async fn acceptance_common_012_only_the_matching_orphan_is_adopted_with_one_patc
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_loses_its_owner_while_the_cache_is_read_counts_once() {
+    let world = World::new();
+    let own = world.pod("a", "x", world.ours(), &[]);
+    let mut orphan = world.stored("a");
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!(world.claim(vec![own, decode(&orphan)]).await.unwrap(), ["a"]);
+    assert_eq!(world.calls(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_common_013_a_deleting_owner_adopts_nothing_and_keeps_its_pods() {
     let world = World::new().deleting();
     let pods = vec![world.pod("a", "x", json!([]), &[]), world.pod("b", "x", world.ours(), &[])];

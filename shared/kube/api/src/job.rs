@@ -121,7 +121,7 @@ pub struct JobSpec {
     pub selector: Option<Selector>,
     /// True if the user has set the selector.
     pub manual_selector: bool,
-    /// The responsible controller; see [`Job::is_managed_by_us`].
+    /// The responsible controller; see [`Job::is_managed_by_built_in`].
     pub managed_by: Option<Atom>,
     /// How long a finished Job is kept, in seconds.
     pub ttl_after_finished: Option<i32>,
@@ -199,9 +199,9 @@ impl Job {
         self.finished_condition()?.last_transition
     }
 
-    /// False if `spec.managedBy` names another controller. Our controller must not change such a Job or its pods.
+    /// True if `spec.managedBy` names no controller or the built-in one.
     #[must_use]
-    pub fn is_managed_by_us(&self) -> bool {
+    pub fn is_managed_by_built_in(&self) -> bool {
         self.spec.managed_by.as_deref().is_none_or(|it| it == BUILT_IN)
     }
 

@@ -28,12 +28,15 @@ mod container;
 mod controller_revision;
 mod cron_job;
 mod daemon_set;
+mod deployment;
 mod job;
 mod lease;
 mod namespace;
 mod node;
 mod node_selector;
 mod pod;
+mod replica_set;
+mod replication_controller;
 mod stateful_set;
 mod workload;
 
@@ -51,6 +54,7 @@ pub use container::{ContainerRole, ContainerState, ContainerStatus};
 pub use controller_revision::{ControllerRevision, RevisionIndex};
 pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
 pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, Placement};
+pub use deployment::{Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, DeploymentStrategy};
 pub use frame::{DecodeError, Event, Frame, Page};
 pub use int_or_percent::IntOrPercent;
 pub use job::{
@@ -66,6 +70,8 @@ pub use node::{Node, NodeCondition};
 pub use node_selector::{NodeRequirement, NodeSelector, NodeSelectorOperator, NodeSelectorTerm};
 pub use pod::{ClaimVolume, Pod, PodCondition, PodIndex, PodPhase};
 pub use raw::{RawMetadata, StatusOwner};
+pub use replica_set::{ReplicaSet, ReplicaSetIndex, ReplicaSetSpec, ReplicaSetStatus};
+pub use replication_controller::ReplicationController;
 pub use resource::Resource;
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use stateful_set::{

@@ -4,7 +4,7 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{Typed, Version};
 
@@ -30,6 +30,21 @@ impl RawMetadata {
     pub fn at(&self, version: &Version) -> Result<Self, serde_json::Error> {
         let mut fields: Map<String, Value> = serde_json::from_str(self.0.get())?;
         fields.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+        Ok(Self(serde_json::value::to_raw_value(&fields)?))
+    }
+
+    /// The same metadata with this annotation.
+    ///
+    /// # Errors
+    /// Never for metadata from a server. The JSON is parsed again.
+    pub(crate) fn with_annotation(&self, key: &str, value: &str) -> Result<Self, serde_json::Error> {
+        let mut fields: Map<String, Value> = serde_json::from_str(self.0.get())?;
+        let annotations = fields.entry("annotations").or_insert(Value::Null);
+        if let Value::Object(annotations) = annotations {
+            annotations.insert(key.to_owned(), value.into());
+        } else {
+            *annotations = json!({ key: value });
+        }
         Ok(Self(serde_json::value::to_raw_value(&fields)?))
     }
 }

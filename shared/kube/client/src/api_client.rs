@@ -209,6 +209,13 @@ impl Api {
         self.send_write(resource, request).await.inspect_err(|err| timeouts.on_create_failed(err))
     }
 
+    /// How long the server may still process creates that were sent before now, because their `timeout` limits it. `None`
+    /// if only the server's own limit applies.
+    #[must_use]
+    pub fn longest_create(&self) -> Option<Duration> {
+        self.create_timeouts.as_ref()?.longest_create()
+    }
+
     /// Sends a POST and returns the body of the response, for reviews and tokens. It does not request metadata only,
     /// because that would drop the result.
     ///

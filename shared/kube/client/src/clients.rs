@@ -143,6 +143,13 @@ impl Clients {
         Self { pools, environment, common, recent_writes }
     }
 
+    /// The same clients for one controller: fenced by its part of the term, and stopped with `stop`.
+    #[must_use]
+    pub fn for_part(&self, term: Term, stop: CancellationToken) -> Self {
+        let common = Common { stop: stop.clone(), ..self.common.clone() };
+        Self { environment: Environment { term, stop, ..self.environment.clone() }, common, ..self.clone() }
+    }
+
     /// The recent writes of the fenced clients.
     #[must_use]
     pub fn recent_writes(&self) -> &RecentWrites {

@@ -1,4 +1,10 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use clock::{BootInstant, Clock};
 use parking_lot::Mutex;
@@ -21,7 +27,11 @@ pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// It is valid for the renew deadline after the last successful renewal was *sent*, on the boot-time clock, which
 /// includes suspension. A term that is over never becomes valid again. Without leader election it has no end.
 #[derive(Clone)]
-pub struct Term(Arc<Inner>);
+pub struct Term {
+    inner: Arc<Inner>,
+    /// Set for a [part](Term::part) of a term, and true when this part was ended before the term.
+    part_ended: Option<Arc<AtomicBool>>,
+}
 
 struct Inner {
     clock: Clock,
@@ -63,22 +73,30 @@ impl Term {
     /// A term that has not begun. Writes are refused.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Inner { clock, phase: Mutex::new(Phase::NotBegun) }))
+        let inner = Arc::new(Inner { clock, phase: Mutex::new(Phase::NotBegun) });
+        Self { inner, part_ended: None }
+    }
+
+    /// The same term for one controller. It can be ended earlier, so that this controller writes nothing more while the
+    /// others go on.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self { inner: self.inner.clone(), part_ended: Some(Arc::default()) }
     }
 
     /// A term without end, for a manager without leader election.
     #[must_use]
     pub fn endless(clock: Clock) -> Self {
         let term = Self::new(clock);
-        *term.0.phase.lock() = Phase::Endless;
+        *term.inner.phase.lock() = Phase::Endless;
         term
     }
 
     /// Begins or extends the term after a write of the Lease that was sent at `sent` has succeeded. Returns false and
     /// changes nothing if the term is over, or if it lapsed before the response arrived.
     pub fn extend(&self, sent: BootInstant, limits: TermLimits) -> bool {
-        let now = self.0.clock.boot();
-        let mut phase = self.0.phase.lock();
+        let now = self.inner.clock.boot();
+        let mut phase = self.inner.phase.lock();
         let lapsed = match *phase {
             Phase::Renewed { sent, limits } => now >= sent + limits.renew_deadline,
             Phase::Over => true,
@@ -92,19 +110,28 @@ impl Term {
         true
     }
 
-    /// Ends the term permanently.
+    /// Ends the term permanently; a part of a term ends alone.
     pub fn end(&self) {
-        *self.0.phase.lock() = Phase::Over;
+        match &self.part_ended {
+            Some(ended) => ended.store(true, Ordering::Release),
+            None => *self.inner.phase.lock() = Phase::Over,
+        }
+    }
+
+    /// `Over` for a part that was ended.
+    fn phase(&self) -> Phase {
+        let has_ended = self.part_ended.as_ref().is_some_and(|it| it.load(Ordering::Acquire));
+        if has_ended { Phase::Over } else { *self.inner.phase.lock() }
     }
 
     /// The time that remains: zero before the beginning and after the end, `None` for a term without end.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        match *self.0.phase.lock() {
+        match self.phase() {
             Phase::Endless => None,
             Phase::NotBegun | Phase::Over => Some(Duration::ZERO),
             Phase::Renewed { sent, limits } => {
-                Some((sent + limits.renew_deadline).saturating_since(self.0.clock.boot()))
+                Some((sent + limits.renew_deadline).saturating_since(self.inner.clock.boot()))
             }
         }
     }
@@ -128,12 +155,12 @@ impl Term {
     /// `failurePolicy: Ignore` every create would fail.
     #[must_use]
     pub fn server_timeout(&self) -> Option<Duration> {
-        match *self.0.phase.lock() {
+        match self.phase() {
             Phase::Endless => None,
             Phase::NotBegun | Phase::Over => Some(Duration::ZERO),
             Phase::Renewed { sent, limits } => {
                 let lease_end = sent + limits.lease_duration;
-                Some((lease_end - LEASE_MARGIN).saturating_since(self.0.clock.boot()))
+                Some((lease_end - LEASE_MARGIN).saturating_since(self.inner.clock.boot()))
             }
         }
     }
@@ -141,7 +168,7 @@ impl Term {
 
 impl std::fmt::Debug for Term {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Term").field(&*self.0.phase.lock()).finish()
+        f.debug_tuple("Term").field(&self.phase()).finish()
     }
 }
 
@@ -227,6 +254,21 @@ mod tests {
         assert!(!term.is_valid());
         assert!(!term.extend(clock.boot(), LIMITS), "a late response does not extend a lapsed term");
         assert!(!term.may_start_write());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn part_of_a_term_ends_alone_or_with_the_term() {
+        let (clock, term) = term();
+        let (first, second) = (term.part(), term.part());
+        assert!(!first.may_start_write(), "the term has not begun");
+        assert!(term.extend(clock.boot(), LIMITS));
+        assert!(first.may_start_write() && first.remaining() == term.remaining());
+        first.end();
+        assert!(!first.may_start_write() && !first.is_valid() && first.server_timeout() == Some(Duration::ZERO));
+        assert!(term.extend(clock.boot(), LIMITS));
+        assert!(!first.is_valid() && second.may_start_write() && term.may_start_write());
+        term.end();
+        assert!(!second.is_valid());
     }
 
     #[tokio::test(start_paused = true)]

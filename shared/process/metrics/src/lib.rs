@@ -106,6 +106,14 @@ impl Metrics {
         self.0.registry.register(collector).expect("metric names are unique");
     }
 
+    /// Registers a collector like [`Metrics::register`], and replaces an earlier one with the same names and labels: a
+    /// controller that was stopped may be started again in the same process.
+    pub fn replace(&self, collector: impl Collector + Clone + 'static) {
+        // Fails for the first one, where there is nothing to remove.
+        let _ = self.0.registry.unregister(Box::new(collector.clone()));
+        self.register(Box::new(collector));
+    }
+
     /// Calls `refresh` before each [`Metrics::encode`]: for gauges that grow without an event.
     pub fn before_encode(&self, refresh: impl Fn() + Send + Sync + 'static) {
         lock(&self.0.refreshers).push(Arc::new(refresh));

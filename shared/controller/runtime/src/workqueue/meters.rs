@@ -48,6 +48,7 @@ pub(crate) trait Readable: Send + Sync {
 }
 
 /// Metrics that are computed at each scrape, so that they are exact and cost nothing between scrapes.
+#[derive(Clone)]
 pub(crate) struct Gauges {
     /// Weak, so that the registry does not keep a dropped queue in memory.
     queue: Weak<dyn Readable>,
@@ -73,7 +74,7 @@ impl Gauges {
         ));
         // Names and labels are constants of this file and are valid.
         if let (Ok(depth), Ok(unfinished), Ok(longest)) = (depth, unfinished, longest) {
-            metrics.register(Box::new(Self { queue, depth, unfinished, longest }));
+            metrics.replace(Self { queue, depth, unfinished, longest });
         }
     }
 }

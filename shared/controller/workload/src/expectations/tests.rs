@@ -63,6 +63,22 @@ fn acceptance_common_004_expectations_expire_after_five_minutes() {
 }
 
 #[test]
+fn an_expired_record_is_renewed_once_while_something_is_outstanding() {
+    let (expectations, owner, now) = rig();
+    assert!(!expectations.renew_expired(&owner, now), "without a record");
+    expectations.expect_deletions(&owner, [uid("a"), uid("b")], now);
+    let expiry = expectations.expires_at(&owner).unwrap();
+    assert!(!expectations.renew_expired(&owner, now + TTL));
+    assert!(expectations.renew_expired(&owner, expiry) && !expectations.renew_expired(&owner, expiry));
+    assert!(!expectations.is_satisfied(&owner, expiry) && expectations.is_satisfied(&owner, expiry + TTL + TICK));
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert_eq!(expectations.expected_deletions(&owner), [uid("b")].into());
+    expectations.deletion_observed(&owner, &uid("b"));
+    assert!(expectations.expected_deletions(&owner).is_empty());
+    assert!(!expectations.renew_expired(&owner, expiry + TTL + TICK), "nothing is outstanding");
+}
+
+#[test]
 fn acceptance_common_005_a_new_record_replaces_the_old_one() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 3, now);

@@ -150,7 +150,7 @@ fn only_the_reserved_manager_or_none_is_ours() {
         [("null", true), (r#""kubernetes.io/job-controller""#, true), (r#""example.com/x""#, false)]
     {
         let job = decode(&format!(r#"{{"metadata":{{"name":"j"}},"spec":{{"managedBy":{managed_by}}}}}"#));
-        assert_eq!(job.is_managed_by_us(), want, "{managed_by}");
+        assert_eq!(job.is_managed_by_built_in(), want, "{managed_by}");
     }
 }
 

@@ -4,7 +4,7 @@ use clock::{Clock, Instant};
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
 
-use crate::{ApiError, Term};
+use crate::{ApiError, Term, fence::MIN_TIMEOUT};
 
 /// How long a client sends creates without a timeout after the server has cut one off.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -35,6 +35,13 @@ impl CreateTimeouts {
     /// True if creates have a timeout now.
     pub(crate) fn are_sent(&self) -> bool {
         self.paused_until.lock().is_none_or(|it| self.clock.now() >= it)
+    }
+
+    /// How long the server may still process creates that were sent before now; `None` if some of them may have had no
+    /// timeout, so that only the server's own limit applies, one minute by default.
+    pub(crate) fn longest_create(&self) -> Option<Duration> {
+        let had_timeouts = self.paused_until.lock().is_none_or(|it| self.clock.now() >= it + PAUSE);
+        self.term.server_timeout().filter(|_| had_timeouts).map(|it| it.max(MIN_TIMEOUT))
     }
 
     /// Checks the error of a create that had a timeout.

@@ -430,14 +430,23 @@ async fn create_ended_too_early_pauses_timeouts_of_that_client_for_a_minute() {
     let (api, other) = (bench.controller(), bench.clients.controller("other", Limits::NONE));
     let renew = || assert!(bench.term.extend(bench.clock.boot(), TERM));
     renew();
+    let longest = Some(TERM.lease_duration - Duration::from_secs(1));
+    assert_eq!(api.longest_create(), longest);
     assert!(matches!(create(&api).await, Err(ApiError::Unknown { status: Some(_), .. })));
     create(&api).await.unwrap();
+    assert_eq!((api.longest_create(), other.longest_create()), (None, longest));
     create(&other).await.unwrap();
     for _ in 0..10 {
         tokio::time::advance(Duration::from_secs(6)).await;
         renew();
     }
     create(&api).await.unwrap();
+    assert_eq!(api.longest_create(), None, "an earlier create may still be processed");
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(6)).await;
+        renew();
+    }
+    assert_eq!(api.longest_create(), longest);
     let hinted: Vec<_> = bench.requests().iter().map(|it| it.uri.contains("timeout=")).collect();
     assert_eq!(hinted, [true, false, true, true]);
     let line = r#"mini_kcm_create_timeout_hints_suspended_total{client="job-controller"} 1"#;
