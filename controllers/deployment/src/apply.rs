@@ -1,0 +1,352 @@
+//! Executes a plan: creates, patches and deletes ReplicaSets, and rolls a Deployment back.
+
+use api::{Cached, DecodeError, Deployment, ReplicaSet, Typed};
+use client::{ApiError, DeleteOptions, Patch};
+use events::EventType;
+use informer::StoreError;
+use serde_json::{Value, json};
+use workload::{Owner, UnknownOutcomes, is_from_server, is_gone, server_message};
+
+use crate::{
+    Ctx,
+    memory::Write,
+    rules::{
+        annotations::{self, ROLLBACK_TO},
+        conditions::CREATE_ERROR,
+        new_set,
+        plan::{Creation, Plan, Problem},
+        rollback::Rollback,
+        snapshot::Snapshot,
+        status::Created,
+        template,
+    },
+};
+
+const JSON: &str = "application/json";
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("cannot create ReplicaSet {name}")]
+    Create {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("the name {name} of the new ReplicaSet is in use by another one")]
+    Collision { name: String },
+    #[error("ReplicaSet {name} exists, but the cache does not show it yet")]
+    NotCached { name: String },
+    #[error("cannot change ReplicaSet {name}")]
+    Patch {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot delete ReplicaSet {name}")]
+    Delete {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot create a ReplicaSet in a dry run")]
+    DryRun(#[source] ApiError),
+    #[error("cannot decode the answer of a dry run")]
+    Decode(#[from] DecodeError),
+    #[error("cannot roll the Deployment back")]
+    Rollback(#[source] ApiError),
+    #[error("the Deployment has changed since it was cached")]
+    Changed,
+    #[error("cannot encode a ReplicaSet, or decode a Deployment")]
+    Encode(#[from] serde_json::Error),
+    #[error("cannot read the cache")]
+    Cache(#[from] StoreError),
+    #[error("the manager is stopping")]
+    Stopping,
+}
+
+/// What a plan has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The new ReplicaSet.
+    pub(crate) created: Created,
+    /// The first error. Nothing was written after it.
+    pub(crate) failure: Option<ApplyError>,
+    /// The new ReplicaSet exists, and the cache shows it now. The sync must begin again.
+    pub(crate) is_outdated: bool,
+    /// The namespace terminates, so that nothing can be created any more. That is no error.
+    pub(crate) is_namespace_terminating: bool,
+}
+
+/// Repeats the writes whose outcome is unknown. Nothing else is decided before it is known: a decision from an older state
+/// could exceed the surge.
+pub(crate) async fn repeat_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<(), ApplyError> {
+    while let Some(write) = ctx.memory.first_unknown(&owner.uid) {
+        // The ReplicaSets of a deleted Deployment may be orphans now.
+        if ctx.is_alive(deployment)? {
+            repeat(ctx, owner, &write).await?;
+        }
+        ctx.memory.remove_first_unknown(&owner.uid);
+    }
+    Ok(())
+}
+
+async fn repeat(ctx: &Ctx, owner: &Owner, write: &Write) -> Result<(), ApplyError> {
+    let (name, failed): (&str, fn(String, ApiError) -> ApplyError) = match write {
+        Write::Create { name, .. } => (name, |name, source| ApplyError::Create { name, source }),
+        Write::Patch { set, .. } => (&set.meta.name, |name, source| ApplyError::Patch { name, source }),
+    };
+    match send(ctx, owner, write).await {
+        Ok(()) => Ok(()),
+        // The first request was stored, or the object was changed since. The cache must show that before the next decision.
+        Err(ApiError::AlreadyExists(_) | ApiError::Conflict(_)) => {
+            match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
+                Ok(live) => {
+                    ctx.record_write(&owner.uid, &ctx.sets.watched(), &live.version);
+                    Ok(())
+                }
+                Err(err) if err.is_absence_of(name) => Ok(()),
+                Err(err) => Err(failed(name.to_owned(), err)),
+            }
+        }
+        Err(err) if is_definite(&err) && is_from_server(&err) => Ok(()),
+        Err(err) => Err(failed(name.to_owned(), err)),
+    }
+}
+
+/// Whether a request has certainly changed nothing.
+fn is_definite(err: &ApiError) -> bool {
+    UnknownOutcomes::default().record_error(err)
+}
+
+/// Creates the new ReplicaSet, changes and deletes others. Ends with the first error.
+pub(crate) async fn apply(ctx: &Ctx, owner: &Owner, hash: &str, snapshot: &Snapshot<'_>, plan: &Plan) -> Applied {
+    let mut applied = Applied::default();
+    if let Err(failure) = apply_all(ctx, owner, hash, snapshot, plan, &mut applied).await {
+        applied.failure = Some(failure);
+    }
+    applied
+}
+
+async fn apply_all(
+    ctx: &Ctx,
+    owner: &Owner,
+    hash: &str,
+    snapshot: &Snapshot<'_>,
+    plan: &Plan,
+    applied: &mut Applied,
+) -> Result<(), ApplyError> {
+    let Plan { create, changes, delete, .. } = plan;
+    if create.is_none() && changes.is_empty() && delete.is_empty() {
+        return Ok(());
+    }
+    // The ReplicaSets of a deleted Deployment may be orphans now.
+    if !ctx.is_alive(snapshot.deployment)? {
+        return Ok(());
+    }
+    if let Some(creation) = create {
+        let reference = owner.controller_reference();
+        let body = new_set::body(snapshot.deployment, &snapshot.annotations, &reference, hash, *creation)?;
+        let name = snapshot.name_of_new.as_str().into();
+        create_set(ctx, owner, snapshot, Write::Create { name, replicas: creation.replicas, body }, applied).await?;
+        if applied.is_outdated || applied.is_namespace_terminating {
+            return Ok(());
+        }
+    }
+    for change in changes {
+        check_stop(ctx)?;
+        let Some(set) = snapshot.sets.get(change.at) else { continue };
+        let write = Write::Patch { set: set.clone(), replicas: change.replicas, body: new_set::patch(set, change) };
+        if let Err(source) = send(ctx, owner, &write).await {
+            if !is_definite(&source) {
+                ctx.memory.add_unknown(&owner.uid, write);
+            }
+            return Err(ApplyError::Patch { name: set.meta.name.to_string(), source });
+        }
+    }
+    for set in delete.iter().filter_map(|at| snapshot.sets.get(*at)) {
+        check_stop(ctx)?;
+        delete_set(ctx, set).await?;
+    }
+    Ok(())
+}
+
+/// The next leader does the rest.
+fn check_stop(ctx: &Ctx) -> Result<(), ApplyError> {
+    if ctx.stopping.is_cancelled() { Err(ApplyError::Stopping) } else { Ok(()) }
+}
+
+/// Creates the new ReplicaSet (`getNewReplicaSet`).
+async fn create_set(
+    ctx: &Ctx,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    write: Write,
+    applied: &mut Applied,
+) -> Result<(), ApplyError> {
+    let Write::Create { name, replicas, .. } = &write else { return Ok(()) };
+    let (name, replicas) = (name.clone(), *replicas);
+    match send(ctx, owner, &write).await {
+        Ok(()) => {
+            applied.created = Created::Set { name, replicas };
+            Ok(())
+        }
+        Err(err) if err.is_namespace_terminating() => {
+            applied.is_namespace_terminating = true;
+            Ok(())
+        }
+        Err(ApiError::AlreadyExists(_)) => {
+            let name = name.to_string();
+            let Some(found) = ctx.sets.store().get(&owner.namespace, &name)? else {
+                return Err(ApplyError::NotCached { name });
+            };
+            let is_ours = found.meta.as_ref().controller().is_some_and(|it| it.uid == owner.uid);
+            if is_ours && template::is_equal(&found.spec.template, &snapshot.deployment.spec.template)? {
+                applied.is_outdated = true;
+                return Ok(());
+            }
+            applied.created = Created::Collision;
+            Err(ApplyError::Collision { name })
+        }
+        Err(source) => {
+            if is_from_server(&source) {
+                let message = format!("Failed to create new replica set {name:?}: {}", server_message(&source));
+                ctx.send_event(owner, EventType::Warning, CREATE_ERROR, message.clone());
+                applied.created = Created::Refused(message);
+            }
+            if !is_definite(&source) {
+                ctx.memory.add_unknown(&owner.uid, write);
+            }
+            Err(ApplyError::Create { name: name.to_string(), source })
+        }
+    }
+}
+
+/// Checks from time to time whether the server still changes the templates of new ReplicaSets. If it does not, the name
+/// of the new ReplicaSet is in use by another one, and the next one gets another name.
+pub(crate) async fn check_template(
+    ctx: &Ctx,
+    owner: &Owner,
+    hash: &str,
+    snapshot: &Snapshot<'_>,
+    plan: &mut Plan,
+    applied: &mut Applied,
+) {
+    let is_changed = matches!(plan.problem, Some(Problem::TemplateChanged(_))) && plan.rollback.is_none();
+    if !is_changed || !ctx.memory.begin_template_check(&owner.uid, ctx.clock.now()) {
+        return;
+    }
+    match would_be_equal(ctx, owner, hash, snapshot).await {
+        Ok(true) => {
+            plan.problem = None;
+            applied.created = Created::Collision;
+            applied.failure = Some(ApplyError::Collision { name: snapshot.name_of_new.clone() });
+        }
+        Ok(false) => {}
+        // A webhook may refuse dry runs. The next check tries it again.
+        Err(err) => {
+            let (key, err) = (owner.key(), client::error_chain(&err));
+            tracing::error!(deployment = %key, err, "Cannot check whether the server changes templates");
+        }
+    }
+}
+
+/// Whether the server would store a new ReplicaSet with the template that was sent. A dry run stores nothing.
+async fn would_be_equal(ctx: &Ctx, owner: &Owner, hash: &str, snapshot: &Snapshot<'_>) -> Result<bool, ApplyError> {
+    let (deployment, reference) = (snapshot.deployment, owner.controller_reference());
+    let creation = Creation { replicas: 0, revision: snapshot.next_revision() };
+    let mut body = new_set::body(deployment, &snapshot.annotations, &reference, hash, creation)?;
+    // The name of the new ReplicaSet is in use.
+    body["metadata"]["name"] = new_set::name(&deployment.meta.name, "dry-run").into();
+    let path = format!("{}?dryRun=All", ReplicaSet::resource().collection(Some(&owner.namespace)));
+    let stored = ctx.api().post(&path, &body).await.map_err(ApplyError::DryRun)?;
+    let stored = ReplicaSet::decode_object(&stored)?;
+    Ok(template::is_equal(&stored.spec.template, &deployment.spec.template)?)
+}
+
+/// Sends a write, with the event about a changed size.
+async fn send(ctx: &Ctx, owner: &Owner, write: &Write) -> Result<(), ApiError> {
+    let resource = ReplicaSet::resource();
+    let (written, scaled) = match write {
+        Write::Create { name, replicas, body } => {
+            let written = ctx.api().create(&resource, &owner.namespace, body).await?;
+            (written, (*replicas > 0).then_some((name, 0, *replicas)))
+        }
+        Write::Patch { set, replicas, body } => {
+            let (namespace, name) = (&set.meta.namespace, &set.meta.name);
+            let written = ctx.api().patch(&resource, namespace, name, None, &Patch::Merge(body.clone())).await?;
+            (written, replicas.map(|to| (name, set.spec.replicas, to)))
+        }
+    };
+    ctx.record_write(&owner.uid, &ctx.sets.watched(), &written.version);
+    if let Some((name, from, to)) = scaled {
+        let direction = if from < to { "up" } else { "down" };
+        let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
+        ctx.send_event(owner, EventType::Normal, "ScalingReplicaSet", message);
+    }
+    Ok(())
+}
+
+/// Deletes a ReplicaSet if it is unchanged.
+async fn delete_set(ctx: &Ctx, set: &ReplicaSet) -> Result<(), ApplyError> {
+    let (namespace, name) = (&set.meta.namespace, &set.meta.name);
+    let (uid, version) = (Some(set.meta.uid.clone()), Some(set.meta.version.clone()));
+    let options = DeleteOptions { uid, version, ..DeleteOptions::default() };
+    match ctx.api().delete(&ReplicaSet::resource(), namespace, name, &options).await {
+        Err(err) if !is_gone(&err, name) => Err(ApplyError::Delete { name: name.to_string(), source: err }),
+        _ => Ok(()),
+    }
+}
+
+/// Sets the template and the annotations of a revision, and removes the annotation that demands it
+/// (`updateDeploymentAndClearRollbackTo`). The whole Deployment is sent, because upstream's role has no right to patch
+/// Deployments; the body is from a live read.
+pub(crate) async fn roll_back(
+    ctx: &Ctx,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    rollback: &Rollback,
+) -> Result<(), ApplyError> {
+    let (deployment, resource) = (snapshot.deployment, Deployment::resource());
+    let (namespace, name) = (&deployment.meta.namespace, &deployment.meta.name);
+    let bytes = ctx.api().read(&resource.object(namespace, name), JSON).await.map_err(ApplyError::Rollback)?;
+    let mut live: Value = serde_json::from_slice(&bytes)?;
+    let metadata = &live["metadata"];
+    if metadata["uid"] != json!(deployment.meta.uid) || metadata["resourceVersion"] != json!(deployment.meta.version) {
+        return Err(ApplyError::Changed);
+    }
+    let (type_, reason, message) = match rollback {
+        Rollback::To { at, revision } => {
+            let Some(set) = snapshot.sets.get(*at) else { return Ok(()) };
+            live["spec"]["template"] = template::without_hash(&set.spec.template)?;
+            replace_annotations(&mut live, set)?;
+            let message = format!("Rolled back deployment {name:?} to revision {revision}");
+            (EventType::Normal, "DeploymentRollback", message)
+        }
+        Rollback::Unchanged => {
+            let message = format!("The rollback revision contains the same template as current deployment {name:?}");
+            (EventType::Warning, "DeploymentRollbackTemplateUnchanged", message)
+        }
+        Rollback::NotFound(message) => {
+            (EventType::Warning, "DeploymentRollbackRevisionNotFound", (*message).to_owned())
+        }
+    };
+    if let Some(annotations) = live["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(ROLLBACK_TO);
+    }
+    let written = ctx.api().replace(&resource, namespace, name, &live).await.map_err(ApplyError::Rollback)?;
+    ctx.record_write(&owner.uid, &ctx.deployments.watched(), &written.version);
+    ctx.send_event(owner, type_, reason, message);
+    Ok(())
+}
+
+/// The annotations of users become those of the ReplicaSet, such as the cause of the change
+/// (`SetDeploymentAnnotationsTo`).
+fn replace_annotations(live: &mut Value, set: &ReplicaSet) -> Result<(), serde_json::Error> {
+    let present = live["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let kept = present.into_iter().filter(|(key, _)| !annotations::is_copied(key));
+    let of_set = annotations::all(api::StatusOwner::raw_metadata(set))?.into_iter();
+    let of_set = of_set.filter(|(key, _)| annotations::is_copied(key)).map(|(key, value)| (key, Value::from(value)));
+    live["metadata"]["annotations"] = Value::Object(kept.chain(of_set).collect());
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Creates and deletes pods.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use api::{Pod, ReplicaSet, Uid, Version};
+use client::ApiError;
+use informer::StoreError;
+use serde_json::value::RawValue;
+use workload::{
+    Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownOutcomes, is_from_server, is_gone,
+    longest_create, newest_pods, server_message,
+};
+
+use crate::{
+    Ctx,
+    kind::Kind,
+    rules::{plan::wanted, status::Managed},
+};
+
+/// Why pods were not created or deleted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("cannot create {failed} of {wanted} pods")]
+    Create {
+        failed: usize,
+        wanted: usize,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot delete {failed} of {wanted} pods")]
+    Delete {
+        failed: usize,
+        wanted: usize,
+        #[source]
+        source: ApiError,
+    },
+    #[error("{0} pods have changed and are not deleted before the cache shows that")]
+    Changed(usize),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error("cannot encode a pod")]
+    Encode(#[from] serde_json::Error),
+    #[error("cannot read the cache")]
+    Cache(#[from] StoreError),
+}
+
+impl ApplyError {
+    /// What the status shows.
+    pub(crate) fn managed(&self) -> Managed {
+        match self {
+            // It says nothing about the pods that no request was sent.
+            Self::Create { source, .. } | Self::Delete { source, .. } if !is_from_server(source) => Managed::Skipped,
+            Self::Create { source, .. } | Self::Delete { source, .. } => Managed::Failed(server_message(source)),
+            Self::Template(err) => Managed::Failed(err.to_string()),
+            Self::Encode(err) => Managed::Failed(err.to_string()),
+            Self::Changed(_) | Self::Cache(_) => Managed::Skipped,
+        }
+    }
+}
+
+/// Determines the outcome of creations whose response was lost, and of everything that was expected for too long. Until
+/// it is known, pods are neither created nor deleted, because that would be decided from an old state.
+pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+    let now = ctx.clock.now();
+    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Deletions
+    // without an answer are repeated until their outcome is known.
+    let has_expired =
+        ctx.memory.expectations.renew_expired(&owner.uid, now) && !ctx.memory.has_unknown_deletions(&owner.uid);
+    let is_due = ctx.memory.begin_unknown_creates_check(&owner.uid, now) || has_expired;
+    if is_due
+        && !ctx.stopping.is_cancelled()
+        && let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await
+    {
+        let awaited = if has_expired { list } else { pod };
+        ctx.memory.await_version(&owner.uid, awaited.clone());
+        enqueue_when_passed(ctx, owner, awaited);
+    }
+    ctx.memory.resolve_unknown(&owner.uid, |it| ctx.pods.store().has_passed(it));
+}
+
+/// Sends deletions whose response was lost again, for the same pods, as long as these are surplus. `active` are the pods
+/// in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
+pub(crate) async fn repeat_deletions<K: Kind>(
+    ctx: &Ctx<K>,
+    set: &ReplicaSet,
+    owner: &Owner,
+    active: &[Arc<Pod>],
+    expected: &HashSet<Uid>,
+) -> Result<(), ApplyError> {
+    if owner.deleting || !ctx.memory.has_unknown_deletions(&owner.uid) || !ctx.is_alive(set)? {
+        return Ok(());
+    }
+    let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
+    let is_unknown = |it: &Pod| unknown.iter().any(|pod| pod.meta.uid == it.meta.uid);
+    // The cache still shows these.
+    let deleted = active.iter().filter(|it| expected.contains(&it.meta.uid) && !is_unknown(it)).count();
+    let surplus = active.len().saturating_sub(wanted(set));
+    let (mut again, mut later) = (Vec::new(), Vec::new());
+    for pod in unknown {
+        let is_unchanged = |it: &Arc<Pod>| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
+        if surplus == 0 || !active.iter().any(is_unchanged) {
+            // The set wants the pod again, and replaces it if it is deleted after all. Or the pod is not active any more.
+            // Or it has changed, so the deletion of its older state cannot happen.
+            ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+        } else if again.len() < surplus.saturating_sub(deleted) {
+            again.push(pod);
+        } else {
+            later.push(pod);
+        }
+    }
+    if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
+        ctx.queue.add(owner.key());
+    }
+    let outcome = Deletions { ctx, owner, is_repeated: true }.delete_all(again).await;
+    // Behind those that were just sent, which must be sent again before these.
+    later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
+    outcome
+}
+
+/// Creates pods in slow-start batches. They are expected before the first request. After a batch with a failure no further
+/// batch starts.
+pub(crate) async fn create<K: Kind>(
+    ctx: &Ctx<K>,
+    set: &ReplicaSet,
+    owner: &Owner,
+    count: usize,
+) -> Result<(), ApplyError> {
+    // The pods of a deleted set may be orphans now (`--cascade=orphan`).
+    if !ctx.is_alive(set)? {
+        return Ok(());
+    }
+    let body = body(set, owner)?;
+    ctx.memory.expectations.expect_creations(&owner.uid, count, ctx.clock.now());
+    let (mut batches, mut results) = (SlowStart::new(count, 1), CreateResults::default());
+    while let Some(batch) = batches.next_batch() {
+        if ctx.stopping.is_cancelled() || results.failed > 0 {
+            // Creations that were not tried must not be expected.
+            expect_fewer(ctx, owner, count.saturating_sub(batch.start));
+            break;
+        }
+        let bodies: Vec<&RawValue> = batch.map(|_| &*body).collect();
+        for outcome in ctx.call_limit.call_each(bodies, |it| ctx.control.create(owner, it)).await {
+            match outcome {
+                Ok(written) => {
+                    ctx.memory.on_pod_created(&owner.uid, written.name, written.uid);
+                    results.versions.push(written.version);
+                }
+                Err(err) => results.add(ctx, owner, err),
+            }
+        }
+    }
+    let CreateResults { failed, versions, outcomes, failure } = results;
+    let has_passed =
+        versions.into_iter().max_by_key(Version::number).is_some_and(|it| enqueue_when_passed(ctx, owner, it));
+    if has_passed && !ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
+        ctx.queue.add(owner.key());
+    }
+    if outcomes.pending || outcomes.ended {
+        // A response shows that the request has ended. The next sync reads the server, after the back-off.
+        let longest = if outcomes.pending { longest_create(ctx.api()) } else { Duration::ZERO };
+        ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + longest);
+    }
+    failure.map_or(Ok(()), |source| Err(ApplyError::Create { failed, wanted: count, source }))
+}
+
+/// Deletes these pods, in the state in which the cache shows them. They are expected before the first request.
+pub(crate) async fn delete<K: Kind>(
+    ctx: &Ctx<K>,
+    set: &ReplicaSet,
+    owner: &Owner,
+    pods: Vec<Arc<Pod>>,
+) -> Result<(), ApplyError> {
+    if !ctx.is_alive(set)? {
+        return Ok(());
+    }
+    ctx.memory.expectations.expect_deletions(&owner.uid, pods.iter().map(|it| it.meta.uid.clone()), ctx.clock.now());
+    Deletions { ctx, owner, is_repeated: false }.delete_all(pods).await
+}
+
+/// The request body of each pod. The server generates the names.
+fn body(set: &ReplicaSet, owner: &Owner) -> Result<Box<RawValue>, ApplyError> {
+    let template: &RawValue = serde_json::from_str(&set.spec.template).map_err(TemplateError::Decode)?;
+    let template = PodTemplate::parse(template)?.prepare(owner);
+    Ok(template.pod(Extra { generate_name: &owner.generate_name(), ..Extra::default() })?)
+}
+
+fn expect_fewer<K: Kind>(ctx: &Ctx<K>, owner: &Owner, count: usize) {
+    ctx.memory.expectations.lower(&owner.uid, i64::try_from(count).unwrap_or(i64::MAX), 0);
+}
+
+/// Enqueues the set when the cache has passed a version. A pod that was deleted while no watch was open causes no event.
+/// Returns true if the cache has passed it already.
+fn enqueue_when_passed<K: Kind>(ctx: &Ctx<K>, owner: &Owner, version: Version) -> bool {
+    let (queue, key) = (ctx.queue.clone(), owner.key());
+    ctx.pods.store().call_when_passed(version, Box::new(move || queue.add(key)))
+}
+
+#[derive(Default)]
+struct CreateResults {
+    failed: usize,
+    /// Of the created pods.
+    versions: Vec<Version>,
+    outcomes: UnknownOutcomes,
+    /// The first error that means something to users.
+    failure: Option<ApiError>,
+}
+
+impl CreateResults {
+    fn add<K: Kind>(&mut self, ctx: &Ctx<K>, owner: &Owner, err: ApiError) {
+        self.failed += 1;
+        // A pod whose creation has an unknown outcome stays expected.
+        if self.outcomes.record_error(&err) {
+            expect_fewer(ctx, owner, 1);
+        }
+        if err.is_namespace_terminating() {
+            // No further creation can succeed.
+            ctx.memory.mark_namespace_terminating(&owner.uid);
+        } else {
+            self.failure.get_or_insert(err);
+        }
+    }
+}
+
+struct Deletions<'a, K: Kind> {
+    ctx: &'a Ctx<K>,
+    owner: &'a Owner,
+    /// They were sent before, and their outcome is unknown.
+    is_repeated: bool,
+}
+
+impl<K: Kind> Deletions<'_, K> {
+    async fn delete_all(&self, pods: Vec<Arc<Pod>>) -> Result<(), ApplyError> {
+        let wanted = pods.len();
+        let results = self.ctx.call_limit.call_each(pods, |it| self.delete_one(it)).await;
+        let (mut changed, mut failed, mut failure) = (0, 0, None);
+        for err in results.into_iter().filter_map(Result::err) {
+            match err {
+                ApiError::Conflict(_) => changed += 1,
+                err => {
+                    failed += 1;
+                    failure.get_or_insert(err);
+                }
+            }
+        }
+        match failure {
+            Some(source) => Err(ApplyError::Delete { failed, wanted, source }),
+            None if changed > 0 => Err(ApplyError::Changed(changed)),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes a pod. If that certainly failed, the deletion is not expected any more.
+    async fn delete_one(&self, pod: Arc<Pod>) -> Result<(), ApiError> {
+        let Self { ctx, owner, is_repeated } = self;
+        let observe = || ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+        let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
+        if is_gone(&err, &pod.meta.name) {
+            // Its watch event has come, or will never come.
+            observe();
+            return Ok(());
+        }
+        // A conflict may be with the deletion that was sent before. The cache will show it.
+        let is_ours = *is_repeated && matches!(err, ApiError::Conflict(_));
+        if is_ours || !UnknownOutcomes::default().record_error(&err) {
+            ctx.memory.add_unknown_deletion(&owner.uid, pod);
+        } else {
+            observe();
+        }
+        Err(err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::NotSent;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_was_not_sent_is_no_condition() {
+        let managed = |source: ApiError| ApplyError::Delete { failed: 1, wanted: 1, source }.managed();
+        assert_eq!(managed(ApiError::NotSent(NotSent::Stopping)), Managed::Skipped);
+        assert_eq!(managed(ApiError::NotSent(NotSent::TermEnded)), Managed::Skipped);
+        assert_eq!(
+            managed(ApiError::unknown("no answer".to_owned())),
+            Managed::Failed("outcome unknown: no answer".to_owned())
+        );
+    }
+}

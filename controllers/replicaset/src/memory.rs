@@ -1,0 +1,180 @@
+//! What the process keeps about each set, by uid, so that a new set of the same name inherits nothing.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{Pod, ReplicaSetStatus, Uid, Version};
+use clock::Instant;
+use parking_lot::Mutex;
+use workload::{Expectations, NoticeLog, UnknownCreates};
+
+use crate::rules::notices::Notice;
+
+/// The memory of all sets. An entry is removed when its set is deleted.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// The creations and deletions that the cache does not show yet.
+    pub(crate) expectations: Expectations,
+    /// The states that were reported.
+    pub(crate) notices: NoticeLog<Notice>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    sets: HashMap<Uid, SetMemory>,
+    /// The sets that wait for expectations.
+    waiting: HashSet<Uid>,
+}
+
+#[derive(Default)]
+struct SetMemory {
+    unknown_creates: UnknownCreates,
+    /// The pods whose deletion has an unknown outcome.
+    unknown_deletions: Vec<Arc<Pod>>,
+    /// The created pods that may not count as pods of the set, with their names.
+    created: Vec<(Box<str>, Uid)>,
+    /// The namespace of the set is terminating. It never becomes active again.
+    namespace_terminates: bool,
+    /// The last status that we wrote, or tried to write.
+    status: Option<ReplicaSetStatus>,
+    /// When a status was last stored.
+    status_at: Option<Instant>,
+}
+
+impl Memory {
+    /// Whether the outcome of a creation is unknown.
+    pub(crate) fn has_unknown_creates(&self, set: &Uid) -> bool {
+        self.read(set, |it| it.unknown_creates.is_any()).unwrap_or_default()
+    }
+
+    /// The outcome of some creations is unknown, and their requests may be running until `at`.
+    pub(crate) fn check_unknown_creates_at(&self, set: &Uid, at: Instant) {
+        self.change(set, |it| it.unknown_creates.check_at(at));
+    }
+
+    /// Whether to request the version for [`Memory::await_version`] from the server now.
+    pub(crate) fn begin_unknown_creates_check(&self, set: &Uid, now: Instant) -> bool {
+        self.read(set, |it| it.unknown_creates.begin_check(now)).unwrap_or_default()
+    }
+
+    /// A cache that has passed `version` shows the outcome of all requests.
+    pub(crate) fn await_version(&self, set: &Uid, version: Version) {
+        self.change(set, |it| it.unknown_creates.await_version(version));
+    }
+
+    /// If the cache has passed the awaited version, what it does not show did not happen.
+    pub(crate) fn resolve_unknown(&self, set: &Uid, passed: impl Fn(&Version) -> bool) {
+        if self.read(set, |it| it.unknown_creates.resolve(passed)).unwrap_or_default() {
+            self.expectations.delete(set);
+        }
+    }
+
+    /// Nothing is expected any more, so later creations must not be affected.
+    pub(crate) fn clear_unknown(&self, set: &Uid) {
+        self.read(set, |it| {
+            it.unknown_creates.clear();
+            it.unknown_deletions.clear();
+        });
+    }
+
+    /// Whether the outcome of a deletion is unknown.
+    pub(crate) fn has_unknown_deletions(&self, set: &Uid) -> bool {
+        self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns and removes the pods whose deletion has an unknown outcome.
+    pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<Arc<Pod>> {
+        self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
+    }
+
+    /// The outcome of the deletion of a pod is unknown.
+    pub(crate) fn add_unknown_deletion(&self, set: &Uid, pod: Arc<Pod>) {
+        self.change(set, |it| it.unknown_deletions.push(pod));
+    }
+
+    /// When an expectation expires, or a creation must be checked on the server. A check that is due is made by the next
+    /// sync, which must not come before the back-off.
+    pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
+        let check = self.read(set, |it| it.unknown_creates.next_check()).flatten().filter(|it| *it > now);
+        check.into_iter().chain(self.expectations.expires_at(set)).min()
+    }
+
+    /// A creation was refused because the namespace is terminating.
+    pub(crate) fn mark_namespace_terminating(&self, set: &Uid) {
+        self.change(set, |it| it.namespace_terminates = true);
+    }
+
+    /// Whether a creation was refused because the namespace is terminating.
+    pub(crate) fn is_namespace_terminating(&self, set: &Uid) -> bool {
+        self.read(set, |it| it.namespace_terminates).unwrap_or_default()
+    }
+
+    /// A status is about to be written. Recorded before, because the watch event may come before the response.
+    pub(crate) fn begin_status(&self, set: &Uid, status: ReplicaSetStatus) {
+        self.change(set, |it| it.status = Some(status));
+    }
+
+    /// Whether this is the last status that we wrote.
+    pub(crate) fn is_own_status(&self, set: &Uid, status: &ReplicaSetStatus) -> bool {
+        self.read(set, |it| it.status.as_ref() == Some(status)).unwrap_or_default()
+    }
+
+    /// A status was stored.
+    pub(crate) fn record_status_at(&self, set: &Uid, now: Instant) {
+        self.change(set, |it| it.status_at = Some(now));
+    }
+
+    /// The time since our last write of the status.
+    pub(crate) fn since_status(&self, set: &Uid, now: Instant) -> Option<Duration> {
+        self.read(set, |it| it.status_at.map(|at| now.saturating_duration_since(at))).flatten()
+    }
+
+    /// A pod was created.
+    pub(crate) fn on_pod_created(&self, set: &Uid, name: Box<str>, pod: Uid) {
+        self.change(set, |it| it.created.push((name, pod)));
+    }
+
+    /// How many of the created pods do not count as pods of the set. Those that `is_uncounted` does not accept are
+    /// forgotten, so each is asked about until it has counted once.
+    pub(crate) fn uncounted(&self, set: &Uid, is_uncounted: impl Fn(&str, &Uid) -> bool) -> usize {
+        // The cache is read without our lock.
+        let mut created = self.read(set, |it| std::mem::take(&mut it.created)).unwrap_or_default();
+        created.retain(|(name, pod)| is_uncounted(name, pod));
+        let count = created.len();
+        if count > 0 {
+            self.change(set, |it| it.created = created);
+        }
+        count
+    }
+
+    /// Records whether a set waits for expectations, and reports the number of sets that do.
+    pub(crate) fn set_waiting(&self, set: &Uid, is_waiting: bool, report: impl FnOnce(usize)) {
+        let waiting = &mut self.inner.lock().waiting;
+        if is_waiting {
+            waiting.insert(set.clone());
+        } else {
+            waiting.remove(set);
+        }
+        report(waiting.len());
+    }
+
+    /// Removes a deleted set.
+    pub(crate) fn remove(&self, set: &Uid) {
+        self.expectations.delete(set);
+        self.notices.remove(set);
+        self.inner.lock().sets.remove(set);
+    }
+
+    fn change(&self, set: &Uid, change: impl FnOnce(&mut SetMemory)) {
+        change(self.inner.lock().sets.entry(set.clone()).or_default());
+    }
+
+    /// The same for a set that has an entry.
+    fn read<R>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> R) -> Option<R> {
+        self.inner.lock().sets.get_mut(set).map(read)
+    }
+}

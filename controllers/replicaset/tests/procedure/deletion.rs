@@ -1,0 +1,200 @@
+//! Deletion of surplus pods.
+
+use harness::{NAMESPACE, failure, pass};
+use serde_json::{Value, json};
+use test_cluster::Interception;
+
+use crate::world::{MS, SEC, World, waiting};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_015_surplus_pods_are_deleted_once() {
+    let (world, manager) = World::running(4, json!({})).await;
+    world.cluster.freeze_watches("pods");
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!(world.call_count("delete pods"), 2);
+    world.touch_set("again");
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 1));
+    world.cluster.unfreeze_watches("pods");
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), world.own().len(), waiting(&manager)), (2, 2, 0));
+    assert_eq!(world.event_count("SuccessfulDelete").await, 2);
+    assert_eq!((world.count("replicas"), world.count("terminatingReplicas")), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_016_a_sync_deletes_at_most_500() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.set(1_200, json!({}));
+    pass(5 * SEC).await;
+    assert_eq!(world.own().len(), 1_200);
+    let ratios = || manager.metric("replicaset_controller_sorting_deletion_age_ratio_count");
+    world.cluster.freeze_watches("pods");
+    world.scale(0);
+    pass(SEC).await;
+    for total in [500, 1_000, 1_200] {
+        assert_eq!(world.call_count("delete pods"), total);
+        // The cache shows the deletions, and the next ones are stored before it can show those.
+        let cluster = world.cluster.clone();
+        let mut is_first = true;
+        world.fail_requests(move |line, _| {
+            if line.starts_with("delete pods") && std::mem::take(&mut is_first) {
+                cluster.freeze_watches("pods");
+            }
+            None
+        });
+        world.cluster.unfreeze_watches("pods");
+        pass(SEC).await;
+    }
+    assert_eq!((world.call_count("delete pods"), world.pods().len()), (1_200, 0));
+    assert_eq!(ratios(), 0, "no pod was ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_024_scaling_to_zero_deletes_all_pods_without_an_observation() {
+    let (world, manager) = World::running(3, json!({})).await;
+    pass(10 * SEC).await;
+    let ratios = || manager.metric("replicaset_controller_sorting_deletion_age_ratio_count");
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), ratios()), (1, 1));
+    world.scale(0);
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), ratios(), world.own().len()), (3, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_025_a_pod_that_is_gone_already_is_no_error() {
+    let (world, manager) = World::running(2, json!({})).await;
+    world.cluster.freeze_watches("pods");
+    let pods = world.pods();
+    pods.iter().for_each(|it| world.cluster.remove("pods", NAMESPACE, it));
+    world.scale(0);
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 0));
+    assert_eq!((world.event_count("SuccessfulDelete").await, world.event_count("FailedDelete").await), (0, 0));
+    assert!(world.logged("cannot delete").is_empty());
+    world.cluster.unfreeze_watches("pods");
+    world.scale(1);
+    pass(SEC).await;
+    assert_eq!(world.own().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_026_a_refused_deletion_is_reported_and_retried() {
+    let (world, _manager) = World::running(2, json!({})).await;
+    for (code, reason) in [(500, "InternalError"), (403, "Forbidden")] {
+        world.cluster.clear_requests();
+        world.fail_requests(move |line, _| if line.starts_with("delete pods") { failure(code, reason) } else { None });
+        world.scale(1);
+        pass(SEC).await;
+        assert_eq!(world.failure_reason().as_deref(), Some("FailedDelete"), "{code}");
+        let times = world.call_times("delete pods");
+        assert!(times.len() > 3 && times.windows(2).all(|it| it[1] - it[0] >= 4 * MS), "{code}: {times:?}");
+        let deleted: Vec<String> = world.lines().into_iter().filter(|it| it.starts_with("delete pods")).collect();
+        assert!(deleted.iter().all(|it| *it == deleted[0]), "{deleted:?}");
+        assert!(world.events().await.contains(&"Warning FailedDelete: Error deleting: not now".to_owned()));
+        world.cluster.stop_intercepting();
+        world.scale(2);
+        pass(20 * SEC).await;
+        assert_eq!(world.failure_reason(), None, "{code}");
+    }
+}
+
+/// Upstream waits five minutes for the deletion of a pod that is not its own any more.
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for() {
+    let (world, manager) = World::running(2, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    world.scale(1);
+    pass(100 * MS).await;
+    let victim = world.lines().iter().find_map(|it| it.strip_prefix("delete pods ").map(str::to_owned)).unwrap();
+    assert_eq!(waiting(&manager), 1);
+    world.update_pod(&victim, |it| {
+        it["metadata"]["ownerReferences"] = json!([]);
+        it["metadata"]["labels"] = json!({ "app": "mine" });
+    });
+    pass(100 * MS).await;
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!((world.own().len(), world.pods().len(), waiting(&manager)), (2, 3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_029_a_pod_that_was_orphaned_or_replaced_meanwhile_survives() {
+    let (world, _manager) = World::running(2, json!({})).await;
+    world.cluster.freeze_watches("pods");
+    let pods = world.pods();
+    world.orphan(&pods[0]);
+    let mut successor = world.pod(&pods[1]);
+    world.cluster.remove("pods", NAMESPACE, &pods[1]);
+    for field in ["uid", "resourceVersion", "ownerReferences", "creationTimestamp"] {
+        successor["metadata"][field] = Value::Null;
+    }
+    successor["metadata"]["labels"] = json!({ "app": "mine" });
+    world.cluster.create(successor);
+    world.scale(0);
+    pass(SEC).await;
+    assert!(world.call_count("delete pods") >= 2);
+    assert_eq!(world.active_pods().len(), 2);
+    assert_eq!((world.event_count("FailedDelete").await, world.failure_reason()), (0, None));
+    let preconditions = &world.bodies("delete")[0]["preconditions"];
+    assert!(preconditions["uid"].is_string() && preconditions["resourceVersion"].is_string(), "{preconditions}");
+    // The set sees the orphan, adopts it, and deletes it because it wants no pod.
+    world.cluster.unfreeze_watches("pods");
+    pass(5 * SEC).await;
+    assert_eq!(world.active_pods(), [pods[1].clone()]);
+}
+
+/// A change of the pod that means nothing must not make its deletion wait for another event.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_changed_is_deleted_when_the_cache_shows_the_change() {
+    let (world, _manager) = World::running(2, json!({})).await;
+    world.cluster.freeze_watches("pods");
+    for pod in world.pods() {
+        world.update_pod(&pod, |it| it["metadata"]["annotations"] = json!({ "a": "b" }));
+    }
+    world.scale(1);
+    pass(50 * MS).await;
+    assert_eq!(world.active_pods().len(), 2);
+    world.cluster.unfreeze_watches("pods");
+    pass(SEC).await;
+    assert_eq!(world.own().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_rs_021_pods_of_other_revisions_of_the_deployment_count() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let deployment =
+        json!([{ "apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d-uid", "controller": true }]);
+    for (set, app, replicas) in [("rs", "new", 2), ("old", "old", 1)] {
+        let selector = json!({ "matchLabels": { "app": app } });
+        let template = json!({ "metadata": { "labels": { "app": app } },
+            "spec": { "containers": [{ "name": "main", "image": "one" }] } });
+        world.named_set(set, replicas, json!({ "selector": selector, "template": template }));
+        let owned = |it: &mut Value| it["metadata"]["ownerReferences"] = deployment.clone();
+        world.cluster.update("replicasets.apps", NAMESPACE, set, owned);
+    }
+    pass(SEC).await;
+    let own = world.own();
+    world.run_all();
+    for pod in world.pods() {
+        // The pod of the other revision is on the node of the second one.
+        let node = if pod == own[0] { "a" } else { "b" };
+        world.update_pod(&pod, |it| it["spec"]["nodeName"] = json!(node));
+    }
+    pass(SEC).await;
+    world.scale(1);
+    pass(SEC).await;
+    assert_eq!(world.own(), [own[0].clone()]);
+    // A sibling that does not decode only costs the spread.
+    world.cluster.update("replicasets.apps", NAMESPACE, "old", |it| it["spec"]["replicas"] = json!("x"));
+    world.scale(2);
+    pass(SEC).await;
+    world.scale(1);
+    pass(SEC).await;
+    assert_eq!(world.own().len(), 1);
+}

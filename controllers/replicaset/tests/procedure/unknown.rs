@@ -1,0 +1,162 @@
+//! Writes whose outcome is unknown.
+
+use harness::{NAMESPACE, pass};
+use replicaset_controller::Options;
+use serde_json::json;
+use test_cluster::Interception;
+
+use crate::world::{MS, SEC, WITHOUT_GATE, World, waiting};
+
+/// Upstream creates another pod, and deletes one of the two.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_does_not_lead_to_two_pods() {
+    for options in [Options::default(), WITHOUT_GATE] {
+        for fate in [Interception::LoseAnswer, Interception::Fail] {
+            let world = World::new();
+            let manager = world.start_with(options).await;
+            world.cluster.freeze_watches("pods");
+            world.fail_first("create pods", &fate);
+            world.set(3, json!({}));
+            pass(10 * SEC).await;
+            assert_eq!(world.call_count("create pods"), 1, "{fate:?}");
+            world.cluster.unfreeze_watches("pods");
+            pass(120 * SEC).await;
+            assert_eq!((world.pods().len(), world.call_count("delete pods"), waiting(&manager)), (3, 0, 0), "{fate:?}");
+        }
+    }
+}
+
+/// The response shows that the request has ended. If the cache shows all pods of the namespace, it was not created.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_the_server_failed_is_repeated_at_once_in_an_idle_cluster() {
+    for options in [Options::default(), WITHOUT_GATE] {
+        let world = World::new();
+        world.add_pod("another");
+        world.relabel("another", "mine");
+        let _manager = world.start_with(options).await;
+        world.fail_first("create pods", &Interception::status(500, "InternalError", "not now"));
+        world.set(3, json!({}));
+        pass(SEC).await;
+        assert_eq!((world.own().len(), world.call_count("create pods")), (3, 4));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_the_server_failed_is_not_repeated_while_the_cache_lacks_pods() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.fail_first("create pods", &Interception::status(500, "InternalError", "not now"));
+    world.cluster.freeze_watches("pods");
+    world.add_pod("another");
+    world.relabel("another", "mine");
+    world.set(3, json!({}));
+    pass(10 * SEC).await;
+    assert_eq!((world.call_count("create pods"), waiting(&manager)), (1, 1));
+    world.cluster.unfreeze_watches("pods");
+    pass(SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (3, 4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_that_the_server_always_fails_are_repeated_with_back_off() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.fail_requests(|line, _| {
+        (line == "create pods").then(|| Interception::status(500, "InternalError", "not now"))
+    });
+    world.set(3, json!({}));
+    pass(60 * SEC).await;
+    let times = world.call_times("create pods");
+    let delays: Vec<_> = times.windows(2).map(|it| it[1] - it[0]).collect();
+    assert!((8..=16).contains(&times.len()) && delays.last() > Some(&(10 * SEC)), "{delays:?}");
+    assert_eq!(world.failure_reason().as_deref(), Some("FailedCreate"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_sent_again_for_the_same_pod() {
+    for fate in [Interception::LoseAnswer, Interception::Fail] {
+        let (world, manager) = World::running(3, json!({})).await;
+        world.cluster.freeze_watches("pods");
+        world.fail_first("delete pods", &fate);
+        world.scale(2);
+        pass(10 * SEC).await;
+        let lines = world.lines();
+        let deleted: Vec<&String> = lines.iter().filter(|it| it.starts_with("delete pods")).collect();
+        assert!(deleted.len() > 1 && deleted.iter().all(|it| *it == deleted[0]), "{fate:?}: {deleted:?}");
+        assert_eq!(world.active_pods().len(), 2);
+        world.cluster.unfreeze_watches("pods");
+        pass(10 * SEC).await;
+        assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (2, 0, 0), "{fate:?}");
+    }
+}
+
+/// The deletion was for an older state of the pod, so it can never happen.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_ends_when_the_pod_has_changed() {
+    let (world, manager) = World::running(2, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    world.scale(1);
+    pass(SEC).await;
+    assert_eq!(waiting(&manager), 1);
+    world.scale(2);
+    for pod in world.pods() {
+        world.cluster.update("pods", NAMESPACE, &pod, |it| it["metadata"]["annotations"] = json!({ "a": "b" }));
+    }
+    pass(30 * SEC).await;
+    assert_eq!((waiting(&manager), world.active_pods().len()), (0, 2));
+}
+
+/// Upstream forgets deletions that failed. To repeat this one would delete a pod that the set wants.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_not_repeated_when_the_pod_is_wanted_again() {
+    let (world, manager) = World::running(3, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    world.scale(1);
+    pass(SEC).await;
+    assert_eq!(waiting(&manager), 1);
+    world.scale(3);
+    pass(100 * MS).await;
+    world.cluster.stop_intercepting();
+    pass(60 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (3, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_deletions_are_repeated_than_pods_are_surplus() {
+    let (world, manager) = World::running(5, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    world.scale(2);
+    pass(SEC).await;
+    world.cluster.clear_requests();
+    world.scale(4);
+    pass(20 * SEC).await;
+    let mut lines = world.lines();
+    lines.retain(|it| it.starts_with("delete pods"));
+    assert!(lines.len() > 2 && lines.iter().all(|it| *it == lines[0]), "one of the three: {lines:?}");
+    world.cluster.stop_intercepting();
+    pass(60 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (4, 0, 0));
+}
+
+/// Two of three deletions have happened, and the cache shows none. The third one is not surplus any more.
+#[tokio::test(start_paused = true)]
+async fn deletions_that_the_cache_does_not_show_are_no_surplus() {
+    let (world, manager) = World::running(5, json!({})).await;
+    let (mut first, late) = (None::<String>, world.cluster.clone());
+    world.fail_requests(move |line, _| {
+        late.freeze_watches("pods");
+        let is_lost = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;
+        is_lost.then_some(Interception::Fail)
+    });
+    world.scale(2);
+    pass(SEC).await;
+    assert_eq!((world.active_pods().len(), waiting(&manager)), (3, 1));
+    world.scale(3);
+    pass(100 * MS).await;
+    world.cluster.stop_intercepting();
+    pass(5 * SEC).await;
+    assert_eq!(world.active_pods().len(), 3, "{:?}", world.lines());
+    world.cluster.unfreeze_watches("pods");
+    pass(60 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (3, 0, 0));
+}
