@@ -47,8 +47,13 @@ pub struct CacheFreshness {
 impl CacheFreshness {
     /// For the informers of these controllers.
     #[must_use]
-    pub fn new(clients: &Clients, controllers: &[Controller], clock: Clock, spawner: Spawner) -> Self {
-        let needed = controllers.iter().flat_map(Controller::caches).filter(|it| it.proof == Proof::Needed);
+    pub fn new<'a>(
+        clients: &Clients,
+        controllers: impl IntoIterator<Item = &'a Controller>,
+        clock: Clock,
+        spawner: Spawner,
+    ) -> Self {
+        let needed = controllers.into_iter().flat_map(Controller::caches).filter(|it| it.proof == Proof::Needed);
         let caches = needed.map(|it| (it.watched.resource().clone(), it.clone())).collect();
         // Proofs have no rate limit, because the start of the term waits for them.
         let api = clients.unfenced("proof", Limits::NONE);
@@ -106,6 +111,18 @@ impl CacheFreshness {
                     prove(watched, api, clock, begun_at).await;
                 }
             });
+        }
+    }
+
+    /// Starts one new proof of each of these informers in the middle of a term: another manager may have written until
+    /// now.
+    pub fn prove_again<'a>(&mut self, caches: impl IntoIterator<Item = &'a Cache>) {
+        let needed = caches.into_iter().filter(|it| it.proof == Proof::Needed);
+        let informers: BTreeMap<Resource, Arc<dyn Watched>> =
+            needed.map(|it| (it.watched.resource().clone(), it.watched.clone())).collect();
+        for (resource, watched) in informers {
+            let (api, clock, now) = (self.api.clone(), self.clock.clone(), self.clock.boot());
+            self.start_proof(resource, now, prove(watched, api, clock, now));
         }
     }
 

@@ -4,6 +4,7 @@
 mod argument_lists;
 mod configuration;
 pub mod identity;
+pub mod interlock;
 mod logging;
 pub mod observability;
 mod ranges;
@@ -36,6 +37,8 @@ pub struct Config {
     pub master: Option<String>,
     /// The identity of the controllers at the API server.
     pub identity: identity::Options,
+    /// How this manager behaves beside the built-in one.
+    pub interlock: interlock::Options,
     /// The rate limit that all clients have in common.
     pub limits: Limits,
     /// `--min-resync-period`
@@ -127,6 +130,7 @@ impl Config {
             kubeconfig: flags.optional("kubeconfig").map(PathBuf::from),
             master: flags.optional("master"),
             identity: identity::read(&mut flags),
+            interlock: interlock::read(&flags),
             limits,
             min_resync_period: flags.duration("min-resync-period"),
             start_interval: flags.duration("controller-start-interval"),
@@ -153,6 +157,7 @@ fn settings(flags: &mut FlagValues, gates: &Gates) -> Settings {
                 FlagKind::Integer => FlagValue::Integer(i32::try_from(flags.int(name)).unwrap_or_default()),
                 FlagKind::Float => FlagValue::Float(flags.float(name)),
                 FlagKind::Duration => FlagValue::Duration(flags.duration(name)),
+                FlagKind::Text => FlagValue::Text(flags.text(name).to_owned()),
             };
             settings.set_flag(name, value);
         }
@@ -247,6 +252,18 @@ pub(crate) mod tests {
         assert_eq!(statefulset_controller::Options::from(settings), of_1_37);
         let defaults = daemonset_controller::Options { workers: 2, read_own_writes: true, compare_numbers: false };
         assert_eq!(daemonset_controller::Options::from(settings), defaults);
+        assert_eq!(deployment_controller::Options::from(settings), deployment_controller::Options::default());
+    }
+
+    #[test]
+    fn flags_and_the_gate_of_the_deployment_controller_set_its_options() {
+        let options = |flag: &str| deployment_controller::Options::from(&config(&[flag]).unwrap().settings);
+        assert_eq!(options("--concurrent-deployment-syncs=7").workers, 7);
+        assert!(!options("--feature-gates=DeploymentReplicaSetTerminatingReplicas=false").reports_terminating);
+        for name in ["concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-rc-syncs"] {
+            let errors = config(&[&format!("--{name}=0")]).unwrap_err();
+            assert_eq!(errors, [format!("{name} must be greater than 0, but got 0")]);
+        }
     }
 
     #[test]
@@ -303,7 +320,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_flag_of_the_comparison_is_accepted() {
-        let args = "--kubeconfig=k --controllers=job-controller,replicaset-controller --leader-elect --leader-elect-resource-name=bench \
+        let args = "--kubeconfig=k --controllers=job-controller,resourcequota-controller --leader-elect --leader-elect-resource-name=bench \
             --kube-api-qps=5000 --kube-api-burst=5000 --concurrent-gc-syncs=20 --concurrent-namespace-syncs=10 \
             --node-eviction-rate=1000 --secondary-node-eviction-rate=1000 --secure-port=27448 --bind-address=127.0.0.1";
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -312,7 +329,7 @@ pub(crate) mod tests {
         let nodes = node_lifecycle_controller::Options::from(&config.settings);
         assert_eq!((nodes.rate, nodes.secondary_rate), (1000.0, 1000.0));
         assert!(!warnings.contains("--concurrent-gc-syncs"), "that is the default: {warnings}");
-        assert!(warnings.contains("replicaset-controller"), "{warnings}");
+        assert!(warnings.contains("resourcequota-controller"), "{warnings}");
     }
 
     #[test]

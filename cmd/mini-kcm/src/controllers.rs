@@ -37,13 +37,20 @@ impl Selection {
                 canonical.push(entry.clone());
                 continue;
             }
-            let (minus, name) = entry.strip_prefix('-').map_or(("", entry.as_str()), |name| ("-", name));
-            match KNOWN.iter().find(|it| it.name == name || (!it.alias.is_empty() && it.alias == name)) {
-                Some(known) => canonical.push(format!("{minus}{}", known.name)),
-                None => errors.push(format!("\"{name}\" is not in the list of known controllers")),
-            }
+            canonical_entry(entry).map_or_else(
+                |name| errors.push(format!("\"{name}\" is not in the list of known controllers")),
+                |it| canonical.push(it),
+            );
         }
         if errors.is_empty() { Ok(Self { entries: canonical, ..Self::default() }) } else { Err(errors) }
+    }
+
+    /// The list of another manager, which may be of another release. Names that are not known are left out, because
+    /// they name none of the known controllers.
+    #[must_use]
+    pub(crate) fn of_other(entries: &[String]) -> Self {
+        let known = |entry: &String| if entry == "*" { Some(entry.clone()) } else { canonical_entry(entry).ok() };
+        Self { entries: entries.iter().filter_map(known).collect(), ..Self::default() }
     }
 
     /// Disables controllers that need a disabled gate.
@@ -143,6 +150,13 @@ impl Selection {
     }
 }
 
+/// The entry with the canonical name; the name as an error when it is not known.
+fn canonical_entry(entry: &str) -> Result<String, &str> {
+    let (minus, name) = entry.strip_prefix('-').map_or(("", entry), |name| ("-", name));
+    let known = KNOWN.iter().find(|it| it.name == name || (!it.alias.is_empty() && it.alias == name));
+    known.map(|it| format!("{minus}{}", it.name)).ok_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{registry::REGISTRATIONS, *};
@@ -183,6 +197,9 @@ mod tests {
             ("ttl-after-finished-controller", "ttl-after-finished-controller"),
             ("statefulset-controller", "statefulset-controller"),
             ("daemonset-controller", "daemon-set-controller"),
+            ("replicaset-controller", "replicaset-controller"),
+            ("replicationcontroller-controller", "replication-controller"),
+            ("deployment-controller", "deployment-controller"),
             ("node-lifecycle-controller", "node-controller"),
             ("taint-eviction-controller", "node-controller"),
             ("pod-garbage-collector-controller", "pod-garbage-collector"),
@@ -200,7 +217,7 @@ mod tests {
         }
         let warnings = selection("*").warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("replicaset-controller"));
+        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("resourcequota-controller"));
         assert!(!warnings[0].contains("namespace-controller") && !warnings[0].contains("podgroup"));
         assert!(!warnings[0].contains("(job-controller)"), "{warnings:?}");
     }

@@ -33,6 +33,8 @@ struct State {
     election: Option<leader_election::Health>,
     /// Empty on a standby.
     controllers: Vec<RunningController>,
+    /// The controllers of a leader that do not run because another manager runs them, and why.
+    held_back: Vec<(&'static str, String)>,
     informers: Option<Informers>,
 }
 
@@ -94,6 +96,11 @@ impl HealthChecks {
         self.0.state.lock().controllers = controllers;
     }
 
+    /// Shows these controllers in `/readyz?verbose`. They are no failure: this manager does what it should.
+    pub fn set_held_back(&self, held_back: Vec<(&'static str, String)>) {
+        self.0.state.lock().held_back = held_back;
+    }
+
     /// The running controllers; none on a standby.
     #[must_use]
     pub fn controllers(&self) -> Vec<RunningController> {
@@ -142,7 +149,7 @@ impl HealthChecks {
 
     fn checks(&self, probe: Probe) -> Vec<Check> {
         // The lock is released first, because the checks take other locks.
-        let State { election, controllers, informers } = self.0.state.lock().clone();
+        let State { election, controllers, held_back, informers } = self.0.state.lock().clone();
         let election =
             election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
         let controllers = controllers.iter().map(|RunningController { name, worker_health, .. }| {
@@ -151,10 +158,16 @@ impl HealthChecks {
         });
         let mut checks: Vec<Check> = election.chain(controllers).collect();
         if probe == Probe::Readyz {
+            checks.extend(held_back.into_iter().map(|(name, why)| held_back_check(name, &why)));
             checks.extend(informers.iter().flat_map(Informers::all).map(|it| sync_check(&*it)));
         }
         checks
     }
+}
+
+/// Passes always. The note says why the controller does not run.
+fn held_back_check(controller: &str, why: &str) -> Check {
+    Check { note: format!("held back: {why}"), ..Check::new(&format!("held-back/{controller}"), Ok(())) }
 }
 
 /// Passes when the informer has synced. The note contains the age of its last response.

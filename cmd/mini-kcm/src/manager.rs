@@ -5,24 +5,27 @@
 
 use std::{sync::Arc, time::Duration};
 
-use client::{Accounts, Clients, Connection, Environment, Term, Transport};
+use client::{Accounts, ApiError, Clients, Connection, Environment, Term, Transport};
 use clock::{Clock, Timestamp};
-use controller::{Builder, Controller, Deps as ControllerDeps, Registration};
+use controller::{Builder, Deps as ControllerDeps, Registration};
 use events::{EventType, ObjectReference, Recorder};
 use futures::future::join_all;
 use informer::Informers;
 use leader_election::{Elector, ReleaseError, Signal};
 use metrics::Metrics;
 use tasks::{Scope, Task};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache_freshness::CacheFreshness,
     config::{Config, Election, Standby},
-    health::{HealthChecks, RunningController},
+    health::HealthChecks,
+    interlock::{HeldBack, Interlock, Verdict},
     pages::{self, PageData},
-    preflight::{Preflight, PreflightReport},
+    preflight::{Preflight, PreflightReport, Severity},
     serve::{self, ReviewConnections},
+    term_controllers::{self, Declared, InterlockEvent, Switch, TermControllers},
     watch_health::all_watches_stalled,
 };
 
@@ -98,7 +101,29 @@ pub async fn run(config: Config, deps: Deps) -> Exit {
 
 /// Runs the preflight checks of a manager and nothing else.
 pub async fn preflight(config: Config, deps: Deps) -> PreflightReport {
-    Manager::new(config, deps).preflight.run().await
+    let manager = Manager::new(config, deps);
+    let mut report = manager.preflight.run().await;
+    add_interlock_findings(&mut report, manager.interlock.look().await);
+    report
+}
+
+/// Adds what the interlock would do now.
+fn add_interlock_findings(report: &mut PreflightReport, look: Result<Verdict, ApiError>) {
+    const CHECK: &str = "interlock";
+    let Verdict { held_back, refusal } = match look {
+        Ok(verdict) => verdict,
+        Err(err) => {
+            let text = format!("cannot look for other controller managers: {err}");
+            return report.add_finding(Severity::Error, CHECK, text);
+        }
+    };
+    for (controller, HeldBack { why, .. }) in held_back {
+        report.add_finding(Severity::Warning, CHECK, format!("{controller} would be held back: {why}"));
+    }
+    if let Some(refusal) = refusal {
+        report.add_finding(Severity::Error, CHECK, refusal);
+    }
+    report.completed.insert(CHECK);
 }
 
 struct Manager {
@@ -110,6 +135,7 @@ struct Manager {
     /// Set with `--use-service-account-credentials`.
     accounts: Option<Accounts>,
     preflight: Arc<Preflight>,
+    interlock: Arc<Interlock>,
     informers: Informers,
     /// Cancelled at shutdown: it ends waits for the rate limiter in the controllers' clients, where no request was sent
     /// yet, and ends long syncs between two calls.
@@ -157,6 +183,7 @@ impl Manager {
         config.gates.version().declare(&deps.metrics);
         let accounts = config.identity.own_accounts.then(|| clients.accounts(config.limits, deps.scope.spawner()));
         let preflight = Arc::new(Preflight::new(&config, &clients, &deps.review_connections, &environment));
+        let interlock = Arc::new(Interlock::new(&config, &clients, deps.clock.clone(), preflight.clone()));
         Self {
             config,
             deps,
@@ -165,6 +192,7 @@ impl Manager {
             clients,
             accounts,
             preflight,
+            interlock,
             informers,
             stopping,
             started,
@@ -191,14 +219,10 @@ impl Manager {
         match self.config.election.clone() {
             Some(election) => self.run_elected(election).await,
             None => {
+                self.look_periodically();
                 let controllers = self.declare();
-                let freshness = CacheFreshness::new(
-                    &self.clients,
-                    &controllers,
-                    self.deps.clock.clone(),
-                    self.deps.scope.spawner(),
-                );
-                self.run_term(controllers, freshness, None).await
+                let freshness = self.freshness(&controllers);
+                self.run_term(controllers, freshness, None, None).await
             }
         }
     }
@@ -220,16 +244,31 @@ impl Manager {
         }
     }
 
+    fn look_periodically(&self) {
+        let interlock = self.interlock.clone();
+        self.deps.scope.spawner().spawn("interlock", async move { interlock.look_periodically().await });
+    }
+
     /// Runs as a standby until the Lease is acquired, and as the leader from then on.
     async fn run_elected(&mut self, election: Election) -> Result<(), String> {
+        // Without an answer the election begins all the same. The term begins with another look.
+        let first_look = tokio::select! {
+            biased;
+            () = self.deps.stop.cancelled() => return Ok(()),
+            panic = self.deps.scope.panicked() => return Err(panic),
+            look = self.interlock.look() => look,
+        };
+        if let Ok(Verdict { refusal: Some(refusal), .. }) = first_look {
+            return Err(refusal);
+        }
+        let mut verdicts = self.interlock.verdicts();
+        self.look_periodically();
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
         let identity = leader_election::identity(&self.deps.hostname, &mut rng);
         let mut elector = self.elector(&election, &identity, rng)?;
         self.health.set_election(elector.health());
         let mut controllers = (self.config.standby == Standby::Warm).then(|| self.declare());
-        let warm = controllers.as_deref().unwrap_or_default();
-        let mut freshness =
-            CacheFreshness::new(&self.clients, warm, self.deps.clock.clone(), self.deps.scope.spawner());
+        let mut freshness = self.freshness(controllers.as_deref().unwrap_or_default());
         let takeover = loop {
             let signal = tokio::select! {
                 biased;
@@ -245,6 +284,13 @@ impl Manager {
                     };
                 }
                 panic = self.deps.scope.panicked() => return Err(panic),
+                refusal = refused(&mut verdicts) => {
+                    // The Lease may have been acquired just now.
+                    if let Err(err) = elector.release(None).await {
+                        tracing::warn!(%err, "The Lease was not released: other managers must wait until it expires");
+                    }
+                    return Err(refusal);
+                }
                 signal = elector.next() => signal,
             };
             match signal {
@@ -256,13 +302,13 @@ impl Manager {
         };
         let controllers = controllers.take().unwrap_or_else(|| {
             let cold = self.declare();
-            freshness = CacheFreshness::new(&self.clients, &cold, self.deps.clock.clone(), self.deps.scope.spawner());
+            freshness = self.freshness(&cold);
             cold
         });
         freshness.take_over(takeover);
         let recorder = self.leadership_events(&election, &elector, identity);
         recorder.record_start();
-        let ended = self.run_term(controllers, freshness, Some(elector)).await;
+        let ended = self.run_term(controllers, freshness, Some(elector), Some(&recorder)).await;
         recorder.record_stop().await;
         ended
     }
@@ -282,55 +328,82 @@ impl Manager {
     }
 
     /// Builds every enabled controller. Its informers run from now on; it writes only during the term.
-    fn declare(&self) -> Vec<Controller> {
+    fn declare(&self) -> Vec<(&'static Registration, Declared)> {
+        let mut controllers: Vec<(&'static Registration, Declared)> =
+            self.config.controllers.implemented().map(|it| (it, self.declare_one(it))).collect();
+        // All informers that controllers share are declared now.
+        controllers.iter_mut().for_each(|(_, it)| it.controller.begin());
+        controllers
+    }
+
+    fn declare_one(&self, registration: &'static Registration) -> Declared {
+        let Registration { name, service_account, start, .. } = *registration;
+        let switch = Switch { fence: self.deps.term.part(), stopping: self.stopping.child_token() };
         let deps = ControllerDeps {
             informers: self.informers.clone(),
-            clients: self.clients.clone(),
+            clients: self.clients.for_part(switch.fence.clone(), switch.stopping.clone()),
             clock: self.deps.clock.clone(),
             metrics: self.deps.metrics.clone(),
             spawner: self.deps.scope.spawner(),
             limits: self.config.limits,
             seed: self.deps.seed,
             host: self.deps.hostname.clone(),
-            stopping: self.stopping.clone(),
+            stopping: switch.stopping.clone(),
             resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
-        let enabled = self.config.controllers.implemented().map(|registration| {
-            let Registration { name, service_account, start, .. } = *registration;
-            // Account tokens are requested from now on, so a warm standby has them long before its term.
-            let account = self.accounts.as_ref().map(|accounts| accounts.account(service_account));
-            let mut builder = Builder::new(name, deps.clone()).with_identity(service_account, account);
-            start(&mut builder, &self.config.settings);
-            builder.build()
-        });
-        let mut controllers: Vec<Controller> = enabled.collect();
-        // All informers that controllers share are declared now.
-        controllers.iter_mut().for_each(Controller::begin);
-        controllers
+        // Account tokens are requested from now on, so a warm standby has them long before its term.
+        let account = self.accounts.as_ref().map(|accounts| accounts.account(service_account));
+        let mut builder = Builder::new(name, deps).with_identity(service_account, account);
+        start(&mut builder, &self.config.settings);
+        Declared { controller: builder.build(), switch }
+    }
+
+    fn freshness(&self, controllers: &[(&'static Registration, Declared)]) -> CacheFreshness {
+        let controllers = controllers.iter().map(|(_, it)| &it.controller);
+        CacheFreshness::new(&self.clients, controllers, self.deps.clock.clone(), self.deps.scope.spawner())
     }
 
     /// Runs one term: controllers start, work, and stop in order.
     async fn run_term(
         &mut self,
-        controllers: Vec<Controller>,
-        freshness: CacheFreshness,
+        controllers: Vec<(&'static Registration, Declared)>,
+        mut freshness: CacheFreshness,
         elector: Option<Elector>,
+        events: Option<&LeadershipEvents>,
     ) -> Result<(), String> {
         self.preflight.on_term_begun();
         let mut elector = elector;
-        let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
         let stop = CancellationToken::new();
-        let early_end = tokio::select! {
-            biased;
-            end = self.wait_for_end(elector.as_mut()) => Some(end),
-            health = self.wait_for_server() => health.err().map(TermEnd::StepDown),
-        };
-        let (end, running) = match early_end {
-            Some(end) => (end, Vec::new()),
-            None => {
-                self.health.set_controllers(controllers.iter().map(RunningController::of).collect());
-                let running = self.start(controllers, &freshness, &stop);
-                (self.wait_for_end(elector.as_mut()).await, running)
+        let mut controllers = TermControllers::new(controllers, stop.clone(), self.deps.seed, &self.deps.metrics);
+        let mut verdicts = self.interlock.verdicts();
+        let end = {
+            // Until the server is healthy and other managers are looked for, no controller acts.
+            let ready = async {
+                let look = async { Ok(self.interlock.look_until_success().await) };
+                tokio::try_join!(self.wait_for_server(), look)
+            };
+            let mut deps = term_controllers::Deps {
+                declare: &|registration: &'static Registration| self.declare_one(registration),
+                freshness: &mut freshness,
+                spawner: self.deps.scope.spawner(),
+                health: &self.health,
+                start_interval: self.config.start_interval,
+                record: &|event: InterlockEvent| {
+                    if let Some(events) = events {
+                        events.record_interlock(event);
+                    }
+                },
+            };
+            let work = async {
+                match ready.await {
+                    Ok(_) => controllers.follow(&mut verdicts, &mut deps).await,
+                    Err(unhealthy) => unhealthy,
+                }
+            };
+            tokio::select! {
+                biased;
+                end = self.wait_for_end(elector.as_mut()) => end,
+                reason = work => TermEnd::StepDown(reason),
             }
         };
         let failure = match end {
@@ -340,10 +413,11 @@ impl Manager {
         };
         stop.cancel();
         self.stopping.cancel();
+        let recorders = controllers.recorders();
         tokio::select! {
             biased;
             reason = self.wait_for_abort(elector.as_mut()) => return Err(reason),
-            drained = self.drain(running) => drained?,
+            drained = self.drain(controllers.into_tasks()) => drained?,
         }
         // After a failure the caches may be stale, so the next leader gets no notes about them.
         let notes = async { if failure.is_none() { Some(freshness.collect_notes(&self.clients).await) } else { None } };
@@ -357,41 +431,6 @@ impl Manager {
         }
         self.informers.shut_down().await;
         failure.map_or(Ok(()), Err)
-    }
-
-    fn start(
-        &self,
-        controllers: Vec<Controller>,
-        freshness: &CacheFreshness,
-        stop: &CancellationToken,
-    ) -> Vec<(&'static str, Task)> {
-        let spawner = self.deps.scope.spawner();
-        let mut rng = fastrand::Rng::with_seed(self.deps.seed);
-        let running = self.deps.metrics.gauges(
-            "running_managed_controllers",
-            "[BETA] Indicates where instances of a controller are currently running",
-            &["name", "manager"],
-        );
-        let started = controllers.into_iter().map(|controller| {
-            let name = controller.name();
-            let proved = freshness.wait_until_proved(controller.caches());
-            let pause = self.config.start_interval.mul_f64(1.0 + rng.f64());
-            let stop = stop.clone();
-            let running_gauge = running.with_label_values(&[name, "kube-controller-manager"]);
-            let task = spawner.spawn(name, async move {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-                tracing::info!(controller = name, "Controller starting...");
-                running_gauge.set(1);
-                controller.run(stop, proved).await;
-                running_gauge.set(0);
-            });
-            (name, task)
-        });
-        started.collect()
     }
 
     async fn wait_for_end(&self, mut elector: Option<&mut Elector>) -> TermEnd {
@@ -512,7 +551,19 @@ impl Manager {
     }
 }
 
-/// Records the start and end of a term as events on the Lease.
+/// Waits until this manager must not lead, and returns the reason.
+async fn refused(verdicts: &mut watch::Receiver<Option<Verdict>>) -> String {
+    loop {
+        if let Some(refusal) = verdicts.borrow_and_update().as_ref().and_then(|it| it.refusal.clone()) {
+            return refusal;
+        }
+        if verdicts.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Records events on the Lease: the start and end of a term, and which controllers are held back.
 struct LeadershipEvents {
     recorder: Recorder,
     lease: ObjectReference,
@@ -521,16 +572,32 @@ struct LeadershipEvents {
 
 impl LeadershipEvents {
     fn record_start(&self) {
-        self.record(leader_election::became_leader(&self.identity));
+        let message = leader_election::became_leader(&self.identity);
+        self.record(EventType::Normal, leader_election::EVENT_REASON, message);
     }
 
     async fn record_stop(&self) {
-        self.record(leader_election::stopped_leading(&self.identity));
+        let message = leader_election::stopped_leading(&self.identity);
+        self.record(EventType::Normal, leader_election::EVENT_REASON, message);
         self.recorder.flush(FLUSH).await;
     }
 
-    fn record(&self, message: String) {
-        self.recorder.event(&self.lease, EventType::Normal, leader_election::EVENT_REASON, message);
+    fn record_interlock(&self, event: InterlockEvent) {
+        let identity = &self.identity;
+        match event {
+            InterlockEvent::HeldBack { controllers, why } => {
+                let message = format!("{identity} does not run {controllers}: {why}");
+                self.record(EventType::Warning, "ControllersHeldBack", message);
+            }
+            InterlockEvent::Resumed { controllers } => {
+                let message = format!("{identity} runs {controllers}: no other manager does");
+                self.record(EventType::Normal, "ControllersResumed", message);
+            }
+        }
+    }
+
+    fn record(&self, kind: EventType, reason: &str, message: String) {
+        self.recorder.event(&self.lease, kind, reason, message);
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Severity {
 pub struct Finding {
     /// Its severity.
     pub severity: Severity,
-    /// The check: `flags`, `server`, `version`, `clock`, `rights`, `rivals`.
+    /// The check: `flags`, `server`, `version`, `clock`, `rights`, `rivals`, `interlock`.
     pub check: &'static str,
     /// One sentence.
     pub text: String,
@@ -120,7 +120,8 @@ impl PreflightReport {
         text
     }
 
-    fn add_finding(&mut self, severity: Severity, check: &'static str, text: String) {
+    /// Adds a finding.
+    pub(crate) fn add_finding(&mut self, severity: Severity, check: &'static str, text: String) {
         self.findings.push(Finding { severity, check, text });
     }
 }
@@ -160,6 +161,12 @@ impl Preflight {
     /// Our term begins. From now on no other manager should do the same work.
     pub fn on_term_begun(&self) {
         *self.term_begun_at.lock() = Some(self.clock.wall());
+    }
+
+    /// The controllers whose work another manager was observed to do lately, with this manager.
+    #[must_use]
+    pub fn foreign_writers(&self) -> BTreeMap<&'static str, String> {
+        self.seen.lock().iter().map(|it| (it.controller, it.manager.clone())).collect()
     }
 
     /// Runs the checks periodically while the manager runs, and logs new findings. When all permissions are granted,

@@ -4,6 +4,8 @@
 
 #[path = "manager/identity.rs"]
 mod identity;
+#[path = "manager/interlock.rs"]
+mod interlock;
 #[path = "manager/preflight.rs"]
 mod preflight;
 

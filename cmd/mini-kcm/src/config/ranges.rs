@@ -14,15 +14,12 @@ enum Wording {
 }
 
 const WORKERS: &[(&str, Wording)] = &[
-    ("concurrent-deployment-syncs", Wording::Greater),
     ("concurrent-device-taint-eviction-syncs", Wording::GreaterThanZero),
     ("concurrent-disruption-stalepod-syncs", Wording::Greater),
     ("concurrent-disruption-syncs", Wording::Greater),
     ("concurrent-endpoint-syncs", Wording::Greater),
     ("concurrent-ephemeralvolume-syncs", Wording::Greater),
     ("concurrent-horizontal-pod-autoscaler-syncs", Wording::Greater),
-    ("concurrent-rc-syncs", Wording::Greater),
-    ("concurrent-replicaset-syncs", Wording::Greater),
     ("concurrent-resource-quota-syncs", Wording::Greater),
     ("concurrent-resourceclaim-syncs", Wording::Larger),
     ("concurrent-service-syncs", Wording::Greater),
@@ -57,6 +54,10 @@ pub(super) fn check(flags: &mut FlagValues) {
             flags.add_error(format!("{name} must not be more than {high}, but got {value}"));
         }
     }
+    let manager = flags.text(job_controller::MANAGED_BY_FLAG).to_owned();
+    if let Err(why) = check_managed_by(&manager) {
+        flags.add_error(format!("invalid argument {manager:?} for --{}: {why}", job_controller::MANAGED_BY_FLAG));
+    }
     let provider = flags.text("cloud-provider").to_owned();
     if !matches!(provider.as_str(), "" | "external") {
         flags.add_error(format!(
@@ -69,6 +70,32 @@ pub(super) fn check(flags: &mut FlagValues) {
         flags.add_error(format!(
             "--cidr-allocator-type: built-in cloud providers are disabled. The ipam {allocator} is not available"
         ));
+    }
+}
+
+/// The API server accepts no other value in `spec.managedBy` of a Job (`validation.ValidateJobManagedBy`), so with such
+/// a value no Job would ever be processed. The reserved value means the built-in controller, which processes these Jobs.
+fn check_managed_by(value: &str) -> Result<(), &'static str> {
+    const MAX_LENGTH: usize = 63;
+    if value.is_empty() {
+        return Ok(());
+    }
+    if value == "kubernetes.io/job-controller" {
+        return Err("this value is reserved for the built-in controller");
+    }
+    let is_word_end = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let is_label = |it: &str| {
+        it.bytes().all(|it| is_word_end(it) || it == b'-')
+            && it.bytes().next().is_some_and(is_word_end)
+            && it.bytes().last().is_some_and(is_word_end)
+    };
+    let is_path_byte = |it: u8| it.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&it);
+    match value.split_once('/') {
+        _ if value.len() > MAX_LENGTH => Err("more than 63 characters"),
+        Some((domain, path)) if domain.split('.').all(is_label) && !path.is_empty() => {
+            if path.bytes().all(is_path_byte) { Ok(()) } else { Err("a character that is not allowed in a path") }
+        }
+        _ => Err("must be a domain-prefixed path, such as \"example.com/controller\""),
     }
 }
 
@@ -88,7 +115,7 @@ mod tests {
     fn acceptance_shell_012_numbers_of_workers_are_checked_for_every_controller() {
         for (args, want) in [
             ("--concurrent-endpoint-syncs=0", "concurrent-endpoint-syncs must be greater than 0, but got 0"),
-            ("--concurrent_rc_syncs=-1", "concurrent-rc-syncs must be greater than 0, but got -1"),
+            ("--concurrent_service_syncs=-1", "concurrent-service-syncs must be greater than 0, but got -1"),
             ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs must be larger than 0, got 0"),
             (
                 "--concurrent-device-taint-eviction-syncs=0",
@@ -115,6 +142,29 @@ mod tests {
         for flag in concurrent.filter(|it| !elsewhere.contains(&it.name)) {
             assert_eq!(errors(&[&format!("--{}=0", flag.name)]).len(), 1, "{}", flag.name);
             assert!(errors(&[&format!("--{}=1", flag.name)]).is_empty(), "{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn managed_by_must_be_a_value_that_a_job_can_have() {
+        let long = format!("example.com/{}", "x".repeat(60));
+        for (value, good) in [
+            ("", true),
+            ("example.com/x", true),
+            ("mini-kcm.dev/job/a_b", true),
+            ("mini-kcm.dev/job/a-b", true),
+            ("kubernetes.io/job-controller", false),
+            ("job", false),
+            ("/x", false),
+            ("example.com/", false),
+            ("Example.com/x", false),
+            ("-a.com/x", false),
+            ("a..com/x", false),
+            ("example.com/x y", false),
+            (long.as_str(), false),
+        ] {
+            assert_eq!(check_managed_by(value).is_ok(), good, "{value}");
+            assert_eq!(errors(&[&format!("--job-managed-by={value}")]).is_empty(), good, "{value}");
         }
     }
 

@@ -17,6 +17,9 @@ pub(crate) const REGISTRATIONS: &[&Registration] = &[
     &ttl_after_finished_controller::REGISTRATION,
     &statefulset_controller::REGISTRATION,
     &daemonset_controller::REGISTRATION,
+    &replicaset_controller::REGISTRATION,
+    &replicaset_controller::REPLICATION_CONTROLLER_REGISTRATION,
+    &deployment_controller::REGISTRATION,
     &node_lifecycle_controller::REGISTRATION,
     &taint_eviction_controller::REGISTRATION,
     &pod_garbage_collector_controller::REGISTRATION,
@@ -83,7 +86,6 @@ const ABSENT: &[KnownController] = &[
         On,
         "EndpointSlices of manually created Endpoints",
     ),
-    absent("replicationcontroller-controller", "replicationcontroller", On, "pods of ReplicationControllers"),
     absent("resourcequota-controller", "resourcequota", On, "counting of ResourceQuotas"),
     absent(
         "serviceaccount-controller",
@@ -92,8 +94,6 @@ const ABSENT: &[KnownController] = &[
         "default service account in new namespaces, so no pods there",
     ),
     absent("podgroup-protection-controller", "", Gated(&["GenericWorkload"]), "protection of PodGroups in use"),
-    absent("deployment-controller", "deployment", On, "rollouts of Deployments"),
-    absent("replicaset-controller", "replicaset", On, "pods of ReplicaSets"),
     absent(
         "horizontal-pod-autoscaler-controller",
         "horizontalpodautoscaling",
@@ -212,9 +212,9 @@ mod tests {
 
     /// A controller that exists only here. One line in the list of registrations is enough for it.
     const NEW: Registration = Registration {
-        name: "replicaset-controller",
-        alias: "replicaset",
-        service_account: "replicaset-controller",
+        name: "resourcequota-controller",
+        alias: "resourcequota",
+        service_account: "resourcequota-controller",
         profile: Profile::NONE,
         default: On,
         flags: &[],
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn rbac_manifest_binds_the_role_of_each_controller() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("manifests/rbac.yaml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("manifests/base/rbac.yaml");
         let text = fs::read_to_string(path).unwrap();
         let prefix = "name: system:controller:";
         let mut bound: Vec<&str> = text.lines().filter_map(|it| it.trim().strip_prefix(prefix)).collect();

@@ -58,6 +58,7 @@ impl From<&ControllerFlag> for Flag {
             FlagKind::Workers | FlagKind::Count | FlagKind::Integer => Kind::Int32,
             FlagKind::Float => Kind::Float32,
             FlagKind::Duration => Kind::Duration,
+            FlagKind::Text => Kind::Text,
         };
         let history = if is_upstream { History::Both } else { History::Ours };
         Self { name, kind, default, help, effect: Effect::Implemented, history }

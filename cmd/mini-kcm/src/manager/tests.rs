@@ -18,7 +18,12 @@ struct TestSite {
 
 impl TestSite {
     fn start(cluster: &TestCluster, name: &str) -> Self {
-        let config = Config::new(typed(&["--secure-port=0", "--controllers=namespace"])).unwrap();
+        Self::start_with(cluster, name, &[])
+    }
+
+    fn start_with(cluster: &TestCluster, name: &str, args: &[&str]) -> Self {
+        let args: Vec<&str> = ["--secure-port=0", "--controllers=namespace"].into_iter().chain(args.to_vec()).collect();
+        let config = Config::new(typed(&args)).unwrap();
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
         let deps = Deps::in_memory(&config, cluster.service(), clock.clone(), name);
         let mut manager = Manager::new(config, deps);
@@ -78,6 +83,30 @@ async fn acceptance_shell_024_025_a_leader_stuck_in_its_renewal_fails_its_probe_
     assert!(text.starts_with("[-]leaderElection failed: reason withheld\n"), "{text}");
     assert!(text.ends_with("healthz check failed\n"), "{text}");
     assert_eq!(leader.get("/healthz?exclude=leaderElection").await, (200, "ok".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_that_is_held_back_is_shown_in_the_verbose_readiness_and_is_no_failure() {
+    let cluster = cluster();
+    cluster.create(serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "kube-controller-manager-cp1", "namespace": "kube-system",
+            "labels": { "component": "kube-controller-manager" },
+        },
+        "spec": { "containers": [{ "name": "kube-controller-manager", "command": ["kube-controller-manager"] }] },
+    }));
+    let leader = TestSite::start_with(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (code, text) = leader.get("/readyz?verbose").await;
+    let line = "[+]held-back/namespace-controller ok (held back: kube-system/kube-controller-manager-cp1 runs them, by \
+                its --controllers)\n";
+    assert!(code == 200 && text.contains(line), "{text}");
+    let (code, text) = leader.get("/healthz?verbose").await;
+    assert_eq!((code, text.as_str()), (200, "[+]leaderElection ok\nhealthz check passed\n"));
+    cluster.remove("pods", "kube-system", "kube-controller-manager-cp1");
+    leader.wait_until_leading().await;
+    assert!(!leader.get("/readyz?verbose").await.1.contains("held-back"));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 
-/// The namespace of the ConfigMap that the serving port reads.
+/// The namespace of the built-in manager, and of the ConfigMap that the serving port reads.
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// One verb on one resource or path, needed by one identity.
@@ -88,6 +88,7 @@ pub(super) fn needed_permissions(config: &Config) -> Vec<Permission> {
         add_for_controller(config, registration, &mut permissions);
     }
     add_for_election(config, &mut permissions);
+    add_for_interlock(config, &mut permissions);
     add_for_serving(config, &mut permissions);
     permissions.into_iter().collect()
 }
@@ -112,6 +113,23 @@ fn add_for_election(config: &Config, permissions: &mut BTreeSet<Permission>) {
         ..Permission::of(Requester::Manager, ["", "events"], verb, "events of leader election")
     };
     permissions.extend(["create", "patch"].map(event));
+}
+
+/// Without these rights the built-in manager cannot be seen, and its controllers are held back here.
+fn add_for_interlock(config: &Config, permissions: &mut BTreeSet<Permission>) {
+    if config.controllers.implemented().next().is_none() {
+        return;
+    }
+    let list = |kind: [&str; 2]| Permission {
+        namespace: KUBE_SYSTEM.to_owned(),
+        needed: false,
+        ..Permission::of(Requester::Manager, kind, "list", "the look at the built-in manager")
+    };
+    permissions.insert(list(["", "pods"]));
+    // Otherwise this list is among the rights of the election.
+    if config.election.as_ref().is_none_or(|it| it.namespace != KUBE_SYSTEM) {
+        permissions.insert(list(["coordination.k8s.io", "leases"]));
+    }
 }
 
 /// The reviews of the serving port, each with the identity of its flag.
@@ -265,6 +283,8 @@ mod tests {
         for line in [
             "Manager: watch leases of group coordination.k8s.io \"l\" in namespace n",
             "Manager: list leases of group coordination.k8s.io in namespace n",
+            "Manager: list leases of group coordination.k8s.io in namespace kube-system",
+            "Manager: list pods in namespace kube-system",
             "Authenticator: create tokenreviews of group authentication.k8s.io",
             "Authenticator: get configmaps \"extension-apiserver-authentication\" in namespace kube-system",
             "Authorizer: create subjectaccessreviews of group authorization.k8s.io",
@@ -296,7 +316,10 @@ mod tests {
         }
         for others in ["Manager: update namespaces/finalize", "Manager: get /api"] {
             let is_election = |it: &str| it.contains("leases") && it.contains("in namespace");
-            assert!(!own.iter().any(|it| is_election(it) || it == others), "{others} in {own:#?}");
+            let is_interlock =
+                |it: &str| it.ends_with("list leases of group coordination.k8s.io in namespace kube-system");
+            let is_unwanted = |it: &&String| (is_election(it) && !is_interlock(it)) || *it == others;
+            assert_eq!(own.iter().find(is_unwanted), None, "{others} in {own:#?}");
         }
         let nothing = ["--controllers=-namespace", "--leader-elect=false", "--secure-port=0"];
         assert_eq!(texts(&nothing), ["Manager: get /healthz"]);
@@ -313,11 +336,12 @@ mod tests {
     }
 
     #[test]
-    fn list_and_watch_of_leases_are_optional() {
+    fn list_and_watch_of_leases_and_the_list_of_pods_are_optional() {
         let Invocation::Run(typed) = parse(Vec::new()) else { panic!("prints") };
         let permissions = needed_permissions(&Config::new(typed).unwrap());
-        let optional: Vec<&str> = permissions.iter().filter(|it| !it.needed).map(|it| it.verb.as_str()).collect();
-        assert_eq!(optional, ["list", "watch"]);
+        let text = |it: &Permission| format!("{} {}", it.verb, it.resource);
+        let optional: Vec<String> = permissions.iter().filter(|it| !it.needed).map(text).collect();
+        assert_eq!(optional, ["list pods", "list leases", "watch leases"]);
     }
 
     #[test]

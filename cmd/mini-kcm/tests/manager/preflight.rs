@@ -5,7 +5,7 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A namespace that is kept by an object with a finalizer. Its managedFields contain a write of another manager.
-fn create_blocked_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
+pub(super) fn create_blocked_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
     cluster.create(json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {
@@ -82,7 +82,7 @@ async fn writes_of_the_previous_leader_are_not_foreign() {
     // Upstream leads with our Lease, and stops soon.
     create_foreign_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
     create_blocked_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
-    let replica = Replica::start(&cluster, "a", &[]);
+    let replica = Replica::start(&cluster, "a", &["--partial-takeover"]);
     wait_for_preflight(&replica).await;
     assert_eq!(findings(&replica, "rivals"), 0, "as standby");
     wait_until("it leads", || is_leader(&cluster, "a")).await;

@@ -110,6 +110,20 @@ pub(super) const OURS: Group = Group {
     name: "Mini-kcm flags",
     flags: &[
         flag(
+            "assume-exclusive",
+            Bool,
+            "false",
+            "State that no other manager runs the controllers of this one, where this cannot be observed: when a manager leads with the Lease kube-system/kube-controller-manager and no pod shows its --controllers. Without this flag all controllers are held back then.",
+        )
+        .of(Ours),
+        flag(
+            "partial-takeover",
+            Bool,
+            "false",
+            "Lead with a Lease that kube-controller-manager holds, held or waits for, although it runs controllers that this manager does not run.",
+        )
+        .of(Ours),
+        flag(
             "preflight",
             Bool,
             "false",

@@ -7,10 +7,7 @@ use super::{
     absent, flag,
 };
 
-pub(super) const DEPLOYMENT: Group = Group {
-    name: "Deployment-controller flags",
-    flags: &[absent("concurrent-deployment-syncs", Int32, "5", "Concurrent syncs of Deployments.")],
-};
+pub(super) const DEPLOYMENT: Group = Group { name: "Deployment-controller flags", flags: &[] };
 
 pub(super) const CLAIMS: Group = Group {
     name: "Resourceclaim-controller flags",
@@ -77,12 +74,6 @@ pub(super) const AUTOSCALER: Group = Group {
     ],
 };
 
-pub(super) const REPLICASET: Group = Group {
-    name: "Replicaset-controller flags",
-    flags: &[absent("concurrent-replicaset-syncs", Int32, "5", "Concurrent syncs of ReplicaSets.")],
-};
+pub(super) const REPLICASET: Group = Group { name: "Replicaset-controller flags", flags: &[] };
 
-pub(super) const REPLICATION: Group = Group {
-    name: "Replicationcontroller-controller flags",
-    flags: &[absent("concurrent-rc-syncs", Int32, "5", "Concurrent syncs of ReplicationControllers.")],
-};
+pub(super) const REPLICATION: Group = Group { name: "Replicationcontroller-controller flags", flags: &[] };

@@ -1,0 +1,200 @@
+//! Keeps a controller from running in two managers: ours and the built-in one, which has a Lease of its own.
+//!
+//! The manager looks before its controllers act and every few seconds from then on. It reads the pods of the built-in
+//! manager, whose command lines contain its `--controllers`, and its Lease. A controller that the other manager would
+//! run is held back, and starts when the other manager gives it up. With a Lease that both share only one of them
+//! writes; then this manager must not lead while it lacks controllers that the other one runs.
+//!
+//! Reading order: `verdict` decides and is pure; `built_in` parses the pods; `sight` remembers managers that are gone
+//! for a moment; this file sends the requests. `term_controllers` starts and stops the controllers.
+//!
+//! The built-in manager's `/configz` and `/flagz` are not read: its port listens on the loopback address of its host by
+//! default, and through the API server's proxy a request comes without an identity.
+
+mod built_in;
+mod sight;
+mod verdict;
+
+use std::{sync::Arc, time::Duration};
+
+use client::{Api, ApiError, Clients, Limits};
+use clock::Clock;
+use serde_json::Value;
+use tokio::sync::{Mutex, watch};
+
+pub use self::verdict::{HeldBack, Verdict};
+use self::{
+    built_in::{LeaseKey, PROGRAM, built_in_pods},
+    sight::{LeaseLook, LeaseRecord, Look, Sight, is_written_by_other_manager},
+    verdict::{Ours, decide},
+};
+use crate::{config::Config, preflight::Preflight};
+
+/// The pause between two looks. With [`TIMEOUT`] and the time to stop a controller it must stay below ten seconds.
+const INTERVAL: Duration = Duration::from_secs(3);
+/// The pause while no look has succeeded yet and controllers wait for it.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The timeout of one look.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// The labels of the pods, as kubeadm and RKE2, and as kops write them. A list of the whole namespace would contain a
+/// pod of each DaemonSet for each node.
+const LABELS: [&str; 2] = ["component", "k8s-app"];
+
+/// Looks at the built-in manager, and tells which of our controllers may run.
+pub struct Interlock {
+    api: Api,
+    clock: Clock,
+    ours: Ours,
+    preflight: Arc<Preflight>,
+    /// Held during a look, so that looks do not overtake each other.
+    sight: Mutex<Sight>,
+    /// `None` before the first look.
+    verdict: watch::Sender<Option<Verdict>>,
+}
+
+impl Interlock {
+    /// For a manager with this configuration.
+    #[must_use]
+    pub fn new(config: &Config, clients: &Clients, clock: Clock, preflight: Arc<Preflight>) -> Self {
+        let ours = Ours {
+            controllers: config.controllers.clone(),
+            unaffected: config.interlock.manages_own_jobs.then_some(job_controller::NAME),
+            lease: config
+                .election
+                .as_ref()
+                .map(|it| LeaseKey { namespace: it.namespace.clone(), name: it.name.clone() }),
+            assume_exclusive: config.interlock.assume_exclusive,
+            partial_takeover: config.interlock.partial_takeover,
+        };
+        // Without a rate limit, because the start of the term waits for it.
+        let api = clients.unfenced("preflight", Limits::NONE);
+        Self { api, clock, ours, preflight, sight: Mutex::default(), verdict: watch::Sender::new(None) }
+    }
+
+    /// The verdicts from now on. `None` before the first look.
+    #[must_use]
+    pub fn verdicts(&self) -> watch::Receiver<Option<Verdict>> {
+        self.verdict.subscribe()
+    }
+
+    /// Looks now, again and again until it succeeds.
+    pub async fn look_until_success(&self) -> Verdict {
+        loop {
+            match self.look().await {
+                Ok(verdict) => return verdict,
+                Err(err) => {
+                    tracing::warn!(%err, "Cannot look for other controller managers: controllers do not start before");
+                }
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Looks every few seconds. After a failed look the last verdict stays.
+    pub async fn look_periodically(&self) {
+        let mut is_failing = false;
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let result = self.look().await;
+            if let Err(err) = &result
+                && !is_failing
+            {
+                tracing::warn!(%err, "Cannot look for other controller managers: the last decision stays");
+            }
+            is_failing = result.is_err();
+        }
+    }
+
+    /// Looks once and publishes the verdict.
+    ///
+    /// # Errors
+    /// When a request failed in another way than by a missing right or object.
+    pub async fn look(&self) -> Result<Verdict, ApiError> {
+        let mut sight = self.sight.lock().await;
+        let look = client::within(TIMEOUT, self.read()).await?;
+        let Some(managers) = sight.observe(look, self.clock.now()) else {
+            return Err(ApiError::unknown("a read that was allowed before is refused"));
+        };
+        let verdict = decide(&self.ours, &managers, &self.preflight.foreign_writers());
+        self.verdict.send_if_modified(|last| {
+            let is_new = last.as_ref() != Some(&verdict);
+            if is_new {
+                *last = Some(verdict.clone());
+            }
+            is_new
+        });
+        Ok(verdict)
+    }
+
+    async fn read(&self) -> Result<Look, ApiError> {
+        let built_in = LeaseKey::of_built_in();
+        let ours = self.ours.lease.as_ref();
+        let is_shared = ours == Some(&built_in);
+        let ours = async {
+            match ours {
+                Some(key) => self.get(&format!("{}/{}", leases(key), key.name)).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let theirs = async { if is_shared { Ok(None) } else { self.find_lease(&built_in).await.map(Some) } };
+        let [first, second] = LABELS.map(|it| self.pods(it));
+        let (ours, theirs, first, second) = tokio::try_join!(ours, theirs, first, second)?;
+        let built_in_lease = match &theirs {
+            None | Some(ReadResult::Absent) => LeaseLook::Absent,
+            Some(ReadResult::Refused) => LeaseLook::Hidden,
+            Some(ReadResult::Found(lease)) => LeaseLook::Present(LeaseRecord::of(lease)),
+        };
+        let our_lease_is_foreign =
+            matches!(&ours, Some(ReadResult::Found(lease)) if is_written_by_other_manager(lease));
+        let pods = first.zip(second).map(|(first, second)| [built_in_pods(&first), built_in_pods(&second)].concat());
+        Ok(Look { pods, built_in_lease, our_lease_is_foreign })
+    }
+
+    /// The pods with this label; `None` without the right to list them.
+    async fn pods(&self, label: &str) -> Result<Option<Value>, ApiError> {
+        let path = format!("/api/v1/namespaces/kube-system/pods?labelSelector={label}%3D{PROGRAM}&limit=500");
+        Ok(match self.get(&path).await? {
+            ReadResult::Found(pods) => Some(pods),
+            ReadResult::Absent => Some(Value::Null),
+            ReadResult::Refused => None,
+        })
+    }
+
+    /// Reads a Lease that is not our own by a list: that is what our role allows. A role may allow to get it instead.
+    async fn find_lease(&self, key: &LeaseKey) -> Result<ReadResult, ApiError> {
+        let (leases, name) = (leases(key), &key.name);
+        match self.get(&format!("{leases}?fieldSelector=metadata.name%3D{name}&limit=500")).await? {
+            ReadResult::Found(mut list) => Ok(match list["items"].get_mut(0) {
+                Some(lease) => ReadResult::Found(lease.take()),
+                None => ReadResult::Absent,
+            }),
+            ReadResult::Absent => Ok(ReadResult::Absent),
+            ReadResult::Refused => self.get(&format!("{leases}/{name}")).await,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<ReadResult, ApiError> {
+        match self.api.read(path, "application/json").await {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(value) => Ok(ReadResult::Found(value)),
+                Err(err) => Err(ApiError::unknown(format!("{path}: {err}"))),
+            },
+            Err(ApiError::NotFound(_)) => Ok(ReadResult::Absent),
+            Err(ApiError::Refused(_)) => Ok(ReadResult::Refused),
+            Err(err) => Err(err),
+        }
+    }
+}
+
+/// The path of all Leases of a namespace.
+fn leases(key: &LeaseKey) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", key.namespace)
+}
+
+/// The result of a read that needs a right.
+enum ReadResult {
+    Found(Value),
+    Absent,
+    /// It is not allowed.
+    Refused,
+}
