@@ -3,7 +3,6 @@
 
 mod checks;
 mod garbage_collector;
-mod history;
 mod model;
 mod nodes;
 mod users;
@@ -18,12 +17,14 @@ use clock::Instant;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use test_cluster::Change;
 use testing::sim::{Scenario, World};
-use tokio::sync::mpsc;
 
-use crate::manager::manager;
-use history::LAG;
+use crate::{
+    history::LAG,
+    kubelet::{self, PodEvents},
+    manager::manager,
+    requests,
+};
 use model::{Model, NodeState, Pod, Spec, Template, text};
 
 const MS: Duration = Duration::from_millis(1);
@@ -97,44 +98,16 @@ async fn run_swept(world: World) -> Result<(), String> {
 /// A cluster with a scheduler, kubelets and garbage collectors, and with all guarantees checked.
 fn start(world: &World, rng: &mut Rng) -> SharedModel {
     let shared = SharedModel::default();
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (events, receiver) = PodEvents::new();
     let (model, clock) = (shared.clone(), world.clock().clone());
     world.always("the guarantees of the DaemonSet controller", move |write| {
-        let held = checks::check_write(&mut model.lock(), write, clock.now());
-        if write.resource() == PODS
-            && let Some(after) = write.after()
-        {
-            let metadata = &after["metadata"];
-            let is_deleted = metadata["deletionTimestamp"].is_string();
-            let was_deleted = write.before().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
-            if write.change() == Change::Added || (is_deleted && !was_deleted) {
-                // The receiver exists during the whole run.
-                let _ = sender.send((text(&metadata["name"]), text(&metadata["uid"]), is_deleted));
-            }
-        }
-        held
+        events.report(write);
+        checks::check_write(&mut model.lock(), write, clock.now())
     });
-    let reporter = world.clone();
-    world.cluster().intercept(move |call| {
-        let body = call.json();
-        let named = match call.verb {
-            "delete" => body["preconditions"]["uid"].is_string(),
-            "patch" if call.resource == PODS => body["metadata"]["uid"].is_string(),
-            _ => true,
-        };
-        if !named {
-            reporter.fail(format!("{} {} has no uid precondition", call.method, call.path));
-        }
-        test_cluster::Interception::Pass
-    });
-    let reporter = world.clone();
-    world.cluster().on_response(move |call| {
-        if call.status == 422 && call.resource == "daemonsets" {
-            reporter.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
-        }
-    });
+    requests::check_preconditions(world, &[PODS], false);
+    requests::check_statuses(world, &["daemonsets"]);
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
-    world.spawn("nodes", nodes::run(world.clone(), receiver, rng.fork()));
+    world.spawn("nodes", kubelet::run(world.clone(), receiver, rng.fork(), nodes::run_pod));
     world.spawn("collector", garbage_collector::run(world.clone(), rng.fork()));
     world.spawn("pod collector", garbage_collector::remove_pods_of_removed_nodes(world.clone(), rng.fork()));
     shared

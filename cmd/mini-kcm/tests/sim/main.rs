@@ -8,11 +8,15 @@ mod daemonsets;
 mod deletion;
 mod garbage;
 mod garbage_collector;
+mod history;
 mod jobs;
+mod kubelet;
 mod manager;
 mod namespaces;
 mod nodes;
+mod requests;
 mod statefulsets;
+mod workloads;
 
 use testing::sim;
 
@@ -127,6 +131,26 @@ fn nodes_random() {
 #[test]
 fn nodes_sweep() {
     sim::sweep(&nodes::swept());
+}
+
+#[test]
+fn replicasets_random() {
+    sim::seeds(&workloads::sets());
+}
+
+#[test]
+fn replicasets_sweep() {
+    sim::sweep(&workloads::swept_sets());
+}
+
+#[test]
+fn deployments_random() {
+    sim::seeds(&workloads::deployments());
+}
+
+#[test]
+fn deployments_sweep() {
+    sim::sweep(&workloads::swept_deployments());
 }
 
 #[test]

@@ -7,9 +7,9 @@ use testing::sim::Write;
 
 use super::{
     NODES, PODS, REVISIONS, SETS,
-    history::LAG,
     model::{Model, Pod, Revision, Set, Spec, text},
 };
+use crate::history::LAG;
 
 type Checked = Result<(), String>;
 

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Instant;
 use serde_json::Value;
 
-use super::{
-    history::{History, LAG},
-    nodes::TAINT,
-};
+use super::nodes::TAINT;
+use crate::history::{History, LAG};
 
 /// Every set, pod, revision (by uid) and node (by name) that ever existed.
 #[derive(Default)]

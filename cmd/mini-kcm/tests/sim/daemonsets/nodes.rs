@@ -1,17 +1,15 @@
-//! Simulated nodes: they come, go and change. Pods are bound to them, become ready, and end when they are deleted.
+//! Simulated nodes: they come, go and change, and pods are bound to them.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testing::sim::World;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    HOME, MS, NODES, PODS,
+    MS, NODES,
     model::{NodeState, Template, text},
 };
+use crate::kubelet::NodePod;
 
-/// Pods of this image do not become ready before the world is calm.
-pub(super) const BROKEN: &str = "broken";
 /// The key of every taint.
 pub(super) const TAINT: &str = "dedicated";
 /// The number of names. A name that was removed may come back.
@@ -65,48 +63,17 @@ pub(super) fn change_one(world: &World, rng: &mut Rng) {
     }
 }
 
-/// The scheduler and all kubelets. An event has the name and the uid of a pod, and whether it is being deleted.
-pub(super) async fn run(world: World, mut events: UnboundedReceiver<(String, String, bool)>, mut rng: Rng) {
-    while let Some((name, uid, is_deleted)) = events.recv().await {
-        let (world, rng) = (world.clone(), rng.fork());
-        match is_deleted {
-            false => world.clone().spawn("pod", run_pod(world, name, uid, rng)),
-            true => world.clone().spawn("pod's end", end_pod(world, name, uid, rng)),
+/// Binds a pod when its node fits, and runs it.
+pub(super) async fn run_pod(pod: NodePod, mut rng: Rng) {
+    let (object, node) = loop {
+        pod.world.sleep(MS * rng.u32(0..1_000)).await;
+        let Some(object) = pod.pending() else { return };
+        if let Some(node) = fitting_node(&pod.world, &object) {
+            break (object, node);
         }
-    }
-}
-
-fn current(world: &World, name: &str, uid: &str) -> Option<Value> {
-    world.cluster().get(PODS, HOME, name).filter(|it| it["metadata"]["uid"] == uid)
-}
-
-async fn run_pod(world: World, name: String, uid: String, mut rng: Rng) {
-    let may_run = |it: &Value| it["metadata"]["deletionTimestamp"].is_null() && it["status"]["phase"] == "Pending";
-    let (pod, node) = loop {
-        world.sleep(MS * rng.u32(0..1_000)).await;
-        let Some(pod) = current(&world, &name, &uid).filter(may_run) else { return };
-        if let Some(node) = fitting_node(&world, &pod) {
-            break (pod, node);
-        }
-        world.sleep(MS * 500).await;
+        pod.world.sleep(MS * 500).await;
     };
-    set_ready(&world, &name, &node, false);
-    world.sleep(MS * rng.u32(0..2_500)).await;
-    while pod["spec"]["containers"][0]["image"] == BROKEN && !world.is_calm() {
-        world.sleep(MS * 1_000).await;
-    }
-    let runs = |it: &Value| it["metadata"]["deletionTimestamp"].is_null() && it["status"]["phase"] == "Running";
-    if current(&world, &name, &uid).is_some_and(|it| runs(&it)) {
-        set_ready(&world, &name, &node, true);
-    }
-    if rng.u8(0..10) > 0 {
-        return;
-    }
-    // The pod is evicted.
-    world.sleep(MS * rng.u32(1_000..30_000)).await;
-    if !world.is_calm() && current(&world, &name, &uid).is_some_and(|it| runs(&it)) {
-        end(&world, &name, "Failed");
-    }
+    pod.run_on(&node, &object, true, rng).await;
 }
 
 /// The node of the pod's affinity, if it exists and has no untolerated taint.
@@ -115,30 +82,4 @@ fn fitting_node(world: &World, pod: &Value) -> Option<String> {
     let name = text(&required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]);
     let node = world.cluster().get(NODES, "", &name);
     Template::of(&pod["spec"]).is_wanted_on(&NodeState::of(node.as_ref())).then_some(name)
-}
-
-fn set_ready(world: &World, pod: &str, node: &str, is_ready: bool) {
-    let at = world.clock().wall().as_second();
-    let at = clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string();
-    let status = if is_ready { "True" } else { "False" };
-    world.cluster().update(PODS, HOME, pod, |it| {
-        it["spec"]["nodeName"] = node.into();
-        it["status"]["phase"] = "Running".into();
-        it["status"]["conditions"] = json!([{ "type": "Ready", "status": status, "lastTransitionTime": at }]);
-    });
-}
-
-/// Ends a pod with this phase.
-pub(super) fn end(world: &World, pod: &str, phase: &str) {
-    world.cluster().update(PODS, HOME, pod, |it| {
-        it["status"]["phase"] = phase.into();
-        it["status"]["conditions"] = json!([]);
-    });
-}
-
-async fn end_pod(world: World, name: String, uid: String, mut rng: Rng) {
-    world.sleep(MS * rng.u32(0..4_000)).await;
-    if current(&world, &name, &uid).is_some() {
-        world.cluster().remove(PODS, HOME, &name);
-    }
 }

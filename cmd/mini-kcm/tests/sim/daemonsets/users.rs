@@ -7,9 +7,12 @@ use testing::sim::World;
 use super::{
     HOME, MS, PODS, SETS,
     model::text,
-    nodes::{self, BROKEN, TAINT},
+    nodes::{self, TAINT},
 };
-use crate::deletion;
+use crate::{
+    deletion,
+    kubelet::{self, BROKEN},
+};
 
 /// Counts the changes of the template. The API server writes it.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -180,8 +183,8 @@ fn change_pod(world: &World, pod: &str, rng: &mut Rng) {
         0..=2 => deletion::delete(world, PODS, HOME, pod),
         // Removed by force, so that its end is never observed.
         3 => cluster.remove(PODS, HOME, pod),
-        4 => nodes::end(world, pod, "Succeeded"),
-        5 | 6 => nodes::end(world, pod, "Failed"),
+        4 => kubelet::end(world, HOME, pod, "Succeeded"),
+        5 | 6 => kubelet::end(world, HOME, pod, "Failed"),
         _ => drop(cluster.update(PODS, HOME, pod, |it| it["metadata"]["labels"]["app"] = json!("lost"))),
     }
 }

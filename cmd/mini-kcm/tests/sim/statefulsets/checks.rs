@@ -9,8 +9,9 @@ use testing::sim::Write;
 
 use super::{
     CLAIMS, PODS, REVISIONS, SETS,
-    model::{LAG, Model, Pod, Revision, Set, Spec, controller, text},
+    model::{Model, Pod, Revision, Set, Spec, controller, text},
 };
+use crate::history::LAG;
 
 type Checked = Result<(), String>;
 

@@ -1,15 +1,11 @@
 //! What was stored of sets and pods. It does not depend on the controller's code.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Instant;
 use serde_json::Value;
 
-/// More than the maximum staleness of a controller: a frozen watch, a hung call, and an expiring Lease.
-pub(super) const LAG: Duration = Duration::from_secs(200);
+use crate::history::History;
 
 /// Every set, pod and revision that ever existed, by uid.
 #[derive(Default)]
@@ -28,8 +24,7 @@ pub(super) struct Set {
     pub(super) status: Value,
     pub(super) gone: bool,
     pub(super) deleted_since: Option<Instant>,
-    /// Its specs, each with the time since which it is set.
-    specs: Vec<(Instant, Spec)>,
+    specs: History<Spec>,
     /// The ordinals of which a ready pod was deleted for an update, and no pod is ready since.
     pub(super) taken_down: BTreeSet<i64>,
 }
@@ -122,17 +117,12 @@ impl Set {
         if object["metadata"]["deletionTimestamp"].is_string() {
             self.deleted_since.get_or_insert(now);
         }
-        let spec = Spec::of(object);
-        if self.specs.last().is_none_or(|it| it.1 != spec) {
-            self.specs.push((now, spec));
-        }
+        self.specs.record(Spec::of(object), now);
     }
 
     /// The specs that a process may use now.
     pub(super) fn recent(&self, now: Instant) -> impl Iterator<Item = &Spec> {
-        let ends = self.specs.iter().skip(1).map(|it| Some(it.0)).chain([None]);
-        let all = self.specs.iter().zip(ends);
-        all.filter(move |(_, end)| end.is_none_or(|end| end + LAG >= now)).map(|((_, spec), _)| spec)
+        self.specs.recent(now)
     }
 }
 
@@ -176,7 +166,7 @@ impl Model {
             };
             let of_set = self.revisions.values().filter(|it| !it.gone && it.set.as_deref() == Some(uid));
             let unused = of_set.filter(|it| !is_in_use(it)).count();
-            let limit = set.specs.last().map_or(0, |it| it.1.history_limit);
+            let limit = set.specs.last().map_or(0, |it| it.history_limit);
             if unused > limit {
                 return Err(format!("{} has {unused} unused revisions, the limit is {limit}", set.name));
             }

@@ -4,8 +4,8 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use testing::sim::World;
 
-use super::{CLAIMS, HOME, MS, PODS, SETS, nodes::BROKEN};
-use crate::deletion;
+use super::{CLAIMS, HOME, MS, PODS, SETS};
+use crate::{deletion, kubelet::BROKEN};
 
 /// A set with one claim per pod and these changes of its spec.
 pub(super) fn create(world: &World, name: &str, changes: Value) {
