@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{Read, Seek, SeekFrom},
     path::PathBuf,
@@ -55,6 +56,8 @@ pub struct AuditEvent {
 struct User {
     #[serde(default)]
     username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -78,6 +81,13 @@ impl AuditEvent {
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user.username
+    }
+
+    /// The pod to which the token of the client is bound; empty for other credentials.
+    #[must_use]
+    pub fn pod(&self) -> &str {
+        let names = self.user.extra.get("authentication.kubernetes.io/pod-name");
+        names.and_then(|it| it.first()).map_or("", String::as_str)
     }
 
     /// `pods`, `namespaces/finalize`; empty for calls that concern no resource.

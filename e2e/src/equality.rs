@@ -36,6 +36,19 @@ pub fn comparable(object: &Value) -> Value {
     object
 }
 
+/// A message without the random part of generated names, which begin with one of these prefixes.
+#[must_use]
+pub fn without_generated_names(message: &str, prefixes: &[String]) -> String {
+    let word = |word: &str| {
+        let bare = word.trim_start_matches('"');
+        match prefixes.iter().find(|prefix| bare.starts_with(&**prefix)) {
+            Some(prefix) => format!("{prefix}*"),
+            None => word.to_owned(),
+        }
+    };
+    message.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Waits until both managers have the same results, and returns their number.
 ///
 /// # Errors
@@ -106,6 +119,14 @@ mod tests {
         assert_eq!(comparable(&object("1", "x")), comparable(&object("2", "x")));
         assert_ne!(comparable(&object("1", "x")), comparable(&object("1", "y")));
         assert_eq!(comparable(&object("1", "x"))["metadata"]["name"], "a");
+    }
+
+    #[test]
+    fn generated_names_are_shortened() {
+        let shortened = |text: &str| without_generated_names(text, &["a-".to_owned(), "ns/a-".to_owned()]);
+        assert_eq!(shortened("Created pod: a-x7b2q"), "Created pod: a-*");
+        assert_eq!(shortened("pods \"a-x7b2q\" is forbidden on ns/a-1"), "pods a-* is forbidden on ns/a-*");
+        assert_eq!(shortened("Created pod: b-x7b2q"), "Created pod: b-x7b2q");
     }
 
     #[test]

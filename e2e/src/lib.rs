@@ -9,20 +9,22 @@
 //! Reading order: [`Assets`] (the binaries), [`Site`] (the address of a server), [`ControlPlane`], [`Manager`]; then
 //! [`Rest`] and [`eventually`], with which a scenario acts and waits; [`Audit`], the server's audit log; [`Proxy`] and
 //! [`Gateway`], which inject faults between a client and the server; [`StandaloneInformers`], informers without a
-//! manager; [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`],
-//! owner graphs by script; [`equality`], which compares the objects of two managers; [`Playground`] and [`Kubectl`];
-//! [`Prometheus`], which scrapes the manager.
+//! manager; [`NodeFleet`], nodes that run pods; [`namespaces`] and [`objects`], objects to create; [`fields`], which reads
+//! them; [`workloads`], Jobs and CronJobs by script; [`graphs`], owner graphs by script; [`equality`], which compares the
+//! objects of two managers; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
 
 mod assets;
 mod audit;
 pub mod conformance;
 mod control_plane;
 pub mod equality;
+pub mod fields;
 mod gateway;
 pub mod graphs;
 mod kubectl;
 mod manager;
 pub mod namespaces;
+mod node_fleet;
 pub mod objects;
 mod pki;
 mod playground;
@@ -44,6 +46,7 @@ pub use control_plane::{ControlPlane, Identity, Options};
 pub use gateway::Gateway;
 pub use kubectl::{Kubectl, kubectl_or_skip};
 pub use manager::{Build, Flavour, Launch, Manager, binary};
+pub use node_fleet::NodeFleet;
 pub use playground::Playground;
 pub use process::{Process, Signal, free_port};
 pub use prometheus::{Programs, Prometheus, Scrape, prometheus_or_skip};

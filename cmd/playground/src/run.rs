@@ -280,14 +280,14 @@ fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
     observed.named("Node", "", "").map(word).collect()
 }
 
-/// Samples whose controller runs.
+/// Samples whose controllers run.
 fn runnable_samples(config: Option<&Config>, kill_node: bool) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
         Some(config) => config.controllers.implemented().any(|it| it.name == controller),
         // A real manager runs all controllers.
         None => true,
     };
-    SAMPLES.iter().chain(kill_node.then_some(NODE_FAILURE)).filter(|it| it.needs.is_none_or(runs)).collect()
+    SAMPLES.iter().chain(kill_node.then_some(NODE_FAILURE)).filter(|it| it.needs.iter().all(|it| runs(it))).collect()
 }
 
 fn head(target: &Target, seed: u64, options: &Options) -> Vec<String> {
@@ -312,6 +312,7 @@ fn hints(target: &Target) -> Vec<String> {
         format!("export KUBECONFIG={}", target.kubeconfig.display()),
         format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
         format!("kubectl get jobs,cronjobs -n {home}; kubectl describe job shards -n {home}"),
+        format!("kubectl rollout history deployment/shop -n {home}; kubectl get replicasets -n {home}"),
         format!("kubectl get configmaps -n {home} -w; kubectl delete configmap orphan-part -n {home}"),
         format!("kubectl delete pods --all -n {home}; kubectl get events -n {home}"),
         format!("kubectl annotate node {node} {PREFIX}silent=true; kubectl annotate node {node} {PREFIX}silent-"),

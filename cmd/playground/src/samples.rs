@@ -1,6 +1,7 @@
 //! The table of samples. A new sample is one entry: its objects, the user's steps, its progress.
 
 mod daemon_sets;
+mod deployments;
 mod jobs;
 mod namespace_deletion;
 mod node_failure;
@@ -22,6 +23,7 @@ pub(crate) const SAMPLES: &[Sample] = &[
     jobs::INDEXED,
     jobs::SUSPENDED,
     jobs::CRON,
+    deployments::ROLLOUT,
     stateful_sets::ROLLOUT,
     daemon_sets::ROLLOUT,
     owners::BACKGROUND,
@@ -39,8 +41,8 @@ pub(crate) struct Sample {
     pub(crate) name: &'static str,
     /// One line that describes it.
     pub(crate) shows: &'static str,
-    /// The controller that must run; `None` if the nodes are enough.
-    pub(crate) needs: Option<&'static str>,
+    /// The controllers that must run.
+    pub(crate) needs: &'static [&'static str],
     /// Created in this order. An owner reference names an earlier object; its uid is filled in at creation.
     pub(crate) objects: fn(&SampleContext) -> Vec<Value>,
     /// Kinds that `progress` and `steps` read, by apiVersion and kind, in addition to pods and namespaces.

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    kubelet::{is_deleting, name},
     observed_objects::{Kind, NamespaceObjects, ObservedObject},
     times::Zero,
 };
+use crate::fields::{is_deleting, name, text};
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// The prefix of the script keys of pods.
@@ -45,10 +45,6 @@ pub fn comparable(objects: &NamespaceObjects, kind: Kind, own: &str, zero: Zero,
     let events = of(Kind::Event, false).map(|it| &it.last).filter(|it| !left_out(text(&it["reason"])));
     whole.insert("events".to_owned(), Value::Array(replacements.events(events)));
     Value::Object(whole)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// Equal ones are counted together.

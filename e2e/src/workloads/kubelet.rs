@@ -7,13 +7,10 @@ use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
 use super::script::{Run, Which};
+use crate::fields::{is_deleting, name};
 
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
-pub(super) fn name(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
-}
 
 pub(super) fn index(pod: &Value) -> Option<u32> {
     pod["metadata"]["annotations"][INDEX].as_str()?.parse().ok()
@@ -25,10 +22,6 @@ pub(super) fn has_ended(pod: &Value) -> bool {
 
 pub(super) fn is_bound(pod: &Value) -> bool {
     pod["spec"]["nodeName"].is_string()
-}
-
-pub(super) fn is_deleting(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 pub(super) fn is_tracked(pod: &Value) -> bool {

@@ -25,10 +25,17 @@ pub enum Kind {
     Event,
     /// Of the core group; in the namespace without a name.
     Node,
+    /// Of the apps group.
+    Deployment,
+    /// Of the apps group.
+    ReplicaSet,
+    /// Of the core group.
+    ReplicationController,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Pod, Self::Job, Self::CronJob, Self::Event, Self::Node];
+    /// Those of scripts.
+    const USUAL: [Self; 5] = [Self::Pod, Self::Job, Self::CronJob, Self::Event, Self::Node];
 
     fn resource(self) -> ApiResource {
         let (group, kind) = match self {
@@ -37,6 +44,9 @@ impl Kind {
             Self::CronJob => ("batch", "CronJob"),
             Self::Event => ("", "Event"),
             Self::Node => ("", "Node"),
+            Self::Deployment => ("apps", "Deployment"),
+            Self::ReplicaSet => ("apps", "ReplicaSet"),
+            Self::ReplicationController => ("", "ReplicationController"),
         };
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
     }
@@ -52,8 +62,7 @@ pub(super) struct ObservedObject {
     pub(super) gone: bool,
 }
 
-/// All observed pods, Jobs, CronJobs, events and nodes, by namespace. There is one watch for each kind, shared by all
-/// runs.
+/// All observed objects, by namespace. There is one watch for each kind, shared by all runs.
 #[derive(Debug, Default)]
 pub struct ObservedObjects {
     namespaces: Mutex<BTreeMap<String, Arc<NamespaceObjects>>>,
@@ -67,11 +76,17 @@ pub struct NamespaceObjects {
 }
 
 impl ObservedObjects {
-    /// Starts the watches.
+    /// Starts the watches of pods, Jobs, CronJobs, events and nodes.
     #[must_use]
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
+        Self::start_of(&Kind::USUAL, rest, spawner)
+    }
+
+    /// Starts the watches of these kinds.
+    #[must_use]
+    pub fn start_of(kinds: &[Kind], rest: &Rest, spawner: &Spawner) -> Arc<Self> {
         let observed = Arc::new(Self::default());
-        for kind in Kind::ALL {
+        for kind in kinds.iter().copied() {
             let (observed, api) =
                 (observed.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
             spawner.spawn("observed-objects", list_and_watch_kind(api, kind, observed));
@@ -157,12 +172,25 @@ impl NamespaceObjects {
         seen.iter().filter(|it| it.kind == kind && !it.gone).map(|it| it.last.clone()).collect()
     }
 
+    /// All objects of a kind that were observed so far, in their last observed state.
+    #[must_use]
+    pub fn observed(&self, kind: Kind) -> Vec<Value> {
+        let seen = self.seen.lock();
+        seen.iter().filter(|it| it.kind == kind).map(|it| it.last.clone()).collect()
+    }
+
     /// One object, if it exists.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str) -> Option<Value> {
         let seen = self.seen.lock();
         let mut existing = seen.iter().filter(|it| it.kind == kind && !it.gone);
         existing.find(|it| it.last["metadata"]["name"] == name).map(|it| it.last.clone())
+    }
+
+    /// How many objects of a kind exist.
+    #[must_use]
+    pub fn existing_count(&self, kind: Kind) -> usize {
+        self.seen.lock().iter().filter(|it| it.kind == kind && !it.gone).count()
     }
 
     /// How many objects of a kind were observed so far.

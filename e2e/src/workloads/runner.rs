@@ -12,12 +12,16 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    kubelet::{self, choose, has_ended, is_bound, is_deleting, is_tracked, name},
+    kubelet::{self, choose, has_ended, is_bound, is_tracked},
     observed_objects::{Kind, NamespaceObjects, ObservedObjects},
     script::{EditPod, Run, Step, Until, Which, Workload},
     times::Zero,
 };
-use crate::{Rest, namespaces};
+use crate::{
+    Rest,
+    fields::{is_deleting, name},
+    namespaces,
+};
 
 /// Longer than a back-off after two failures.
 const TIME_LIMIT: Duration = Duration::from_secs(90);

@@ -14,18 +14,18 @@ use std::{
 
 use anyhow::Context;
 use cases::{Case, Step, Want, cases, own_node, plain_nodes, rolling, template};
-use clock::Clock;
 use e2e::{
-    ControlPlane, Flavour, Launch, Manager, Options, Rest, Site,
-    equality::{self, Results, until_equal},
-    eventually, go_manager_or_skip, namespaces, report,
+    ControlPlane, Flavour, Launch, Manager, NodeFleet, Options, Rest, Site,
+    equality::{self, Results, until_equal, without_generated_names},
+    eventually,
+    fields::{is_deleting, is_ready, owner, text, uid},
+    go_manager_or_skip, namespaces, report,
     workloads::{Kind, ObservedObjects},
 };
-use fake_nodes::{Environment, Fleet, NodeSpec, PREFIX};
+use fake_nodes::{NodeSpec, PREFIX};
 use futures::{StreamExt, future::try_join_all};
 use serde_json::{Value, json};
 use support::{On, on_both_servers};
-use tasks::Scope;
 
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "daemons";
@@ -41,44 +41,16 @@ on_both_servers! {
     acceptance_ds_071_pods_of_a_deleted_collection_are_deleted_by_the_garbage_collector
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn uid(object: &Value) -> String {
-    text(&object["metadata"]["uid"]).to_owned()
-}
-
-/// The name of the owner.
-fn owner(object: &Value) -> &str {
-    text(&object["metadata"]["ownerReferences"][0]["name"])
-}
-
-fn is_terminating(pod: &Value) -> bool {
-    pod["metadata"]["deletionTimestamp"].is_string()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True")
-}
-
 /// Nodes that run every pod.
 struct Nodes {
     admin: Rest,
-    _fleet: Fleet,
-    scope: Scope,
+    fleet: NodeFleet,
 }
 
 impl Nodes {
     async fn start(site: &Site, specs: Vec<NodeSpec>) -> anyhow::Result<Self> {
-        let (scope, admin) = (Scope::new(), site.admin().await?);
-        let environment =
-            Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
-        let options = fake_nodes::Options { nodes: specs.clone(), ..fake_nodes::Options::with_nodes(0) };
-        let fleet = Fleet::start(options, environment);
-        tokio::time::timeout(TIME_LIMIT, fleet.registered()).await?;
-        let nodes = Self { admin, _fleet: fleet, scope };
+        let fleet = NodeFleet::start(site, specs.clone(), TIME_LIMIT).await?;
+        let nodes = Self { admin: fleet.admin().clone(), fleet };
         for spec in &specs {
             nodes.set_taints(spec).await?;
         }
@@ -195,7 +167,7 @@ impl Nodes {
     /// The pod of the set on a node that is not being deleted.
     async fn pod_on(&self, set: &str, node: &str) -> anyhow::Result<Option<Value>> {
         let pods = self.pods(set).await?;
-        Ok(pods.into_iter().find(|it| it["spec"]["nodeName"] == node && !is_terminating(it)))
+        Ok(pods.into_iter().find(|it| it["spec"]["nodeName"] == node && !is_deleting(it)))
     }
 
     /// Does something to the pod on a node, and waits until another one is there.
@@ -246,7 +218,7 @@ async fn acceptance_ds_056_each_node_has_a_ready_pod_at_all_times_of_an_update_w
             _ => panic!("the watch ended: {event}"),
         }
         let (ready, starting): (Vec<&Value>, Vec<&Value>) =
-            pods.values().filter(|it| !is_terminating(it)).partition(|it| is_ready(it));
+            pods.values().filter(|it| !is_deleting(it)).partition(|it| is_ready(it));
         let with_ready: BTreeSet<&str> = ready.iter().map(|it| text(&it["spec"]["nodeName"])).collect();
         assert_eq!(with_ready.len(), NODES, "only {with_ready:?} have a ready pod after {event}");
         assert!(starting.len() <= SURGE, "{} pods start at once after {event}", starting.len());
@@ -417,16 +389,6 @@ fn comparable_pod(pod: &Value, case: &Case, numbers: &Numbers) -> Value {
     compared
 }
 
-/// A message without the random part of the names of pods.
-fn comparable_message(set: &str, message: &str) -> String {
-    let prefixes = [format!("{set}-"), format!("{NAMESPACE}/{set}-")];
-    let word = |it: &str| match prefixes.iter().find(|prefix| it.starts_with(&**prefix)) {
-        Some(prefix) => format!("{prefix}*"),
-        None => it.to_owned(),
-    };
-    message.split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
 /// What must be equal after all cases: pods by node, revisions by number, statuses, and the events of the sets.
 async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<Results> {
     let case_of = |name: &str| cases.iter().find(|it| it.name == name);
@@ -461,7 +423,8 @@ async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<Results> {
         // What happens in the middle of a rollout depends on the time of the edit.
         let is_compared = case_of(name).is_some_and(|it| !it.is_timed());
         if event["involvedObject"]["kind"] == "DaemonSet" && is_compared {
-            let message = comparable_message(name, text(&event["message"]));
+            let pods = [format!("{name}-"), format!("{NAMESPACE}/{name}-")];
+            let message = without_generated_names(text(&event["message"]), &pods);
             let key = format!("event {name}: {} {}: {message}", event["type"], event["reason"]);
             // Without the count: pods have the same name again here, and another one upstream.
             results.insert(key, json!("sent"));
@@ -570,7 +533,7 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane, plain_nodes(NODES)).await.unwrap();
     let mut leader = launch(&plane, Flavour::Go, CONTROLLER).unwrap().started().await.unwrap();
-    let observed = ObservedObjects::start(&nodes.admin, &nodes.scope.spawner()).in_namespace(NAMESPACE);
+    let observed = ObservedObjects::start(&nodes.admin, &nodes.fleet.spawner()).in_namespace(NAMESPACE);
     // Pods that start slowly, so that the rollout is not over when the successor leads.
     let slow = json!({ format!("{PREFIX}start-after"): "1500ms" });
     let mut template = template("web", "1", &json!({}));

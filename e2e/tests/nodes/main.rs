@@ -16,13 +16,15 @@ mod upstream;
 
 use std::time::Duration;
 
-use e2e::{Flavour, Options, eventually};
+use e2e::{
+    Flavour, Options, eventually,
+    fields::{condition, is_deleting, is_ready, name, uid},
+};
 use fake_nodes::NodeSpec;
 use serde_json::{Value, json};
 
 use setup::{
-    NOT_READY, Nodes, TIME_LIMIT, UNREACHABLE, condition, deleted_at, is_deleting, launch, name, pod, pod_path, taint,
-    tainted_at, text, toleration,
+    NOT_READY, Nodes, TIME_LIMIT, UNREACHABLE, deleted_at, launch, pod, pod_path, taint, tainted_at, toleration,
 };
 use support::{On, on_both_servers};
 
@@ -44,14 +46,6 @@ on_both_servers! {
 async fn start(site: &e2e::Site, count: usize) -> anyhow::Result<Nodes> {
     let specs = (1..=count).map(|it| NodeSpec::new(format!("node-{it}"))).collect();
     Nodes::start(site, specs, RENEW_INTERVAL, &["default-scheduler"]).await
-}
-
-fn is_ready(object: &Value) -> bool {
-    condition(object, "Ready")["status"] == "True"
-}
-
-fn uid(object: &Value) -> String {
-    text(&object["metadata"]["uid"]).to_owned()
 }
 
 /// Creates pods and waits until they are ready.

@@ -3,15 +3,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::Clock;
-use e2e::{Assets, ControlPlane, Flavour, Manager, Options, Signal, assets_or_skip, go_manager_or_skip, report};
+use e2e::{
+    Assets, ControlPlane, Flavour, Manager, Options, Signal, assets_or_skip,
+    fields::{condition, is_deleting, name, text},
+    go_manager_or_skip, report,
+};
 use fake_nodes::NodeSpec;
 use futures::future::try_join;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::setup::{
-    NOT_READY, Nodes, TIME_LIMIT, UNREACHABLE, condition, deleted_at, is_deleting, launch, name, pod, pod_path,
-    seconds, taint, tainted_at, text, toleration,
+    NOT_READY, Nodes, TIME_LIMIT, UNREACHABLE, deleted_at, launch, pod, pod_path, seconds, taint, tainted_at,
+    toleration,
 };
 
 const NODES: usize = 600;

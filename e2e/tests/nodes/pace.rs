@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use e2e::{Assets, ControlPlane, Flavour, Options, go_manager_or_skip, report};
+use e2e::{Assets, ControlPlane, Flavour, Options, fields::name, go_manager_or_skip, report};
 use fake_nodes::NodeSpec;
 use futures::future::try_join;
 use serde_json::Value;
 
 use crate::{
     many::PLACE,
-    setup::{Nodes, UNREACHABLE, launch, name, tainted_at},
+    setup::{Nodes, UNREACHABLE, launch, tainted_at},
 };
 
 const NODES: usize = 6;

@@ -162,24 +162,6 @@ pub(crate) fn toleration(key: &str, seconds: Option<i64>) -> Value {
     toleration
 }
 
-pub(crate) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-pub(crate) fn name(object: &Value) -> &str {
-    text(&object["metadata"]["name"])
-}
-
-pub(crate) fn is_deleting(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
-}
-
-/// A condition of a node or a pod; null if it is missing.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
-    let all = object["status"]["conditions"].as_array();
-    all.into_iter().flatten().find(|it| it["type"] == kind).unwrap_or(&Value::Null)
-}
-
 /// A taint of a node, if it has it.
 pub(crate) fn taint<'a>(node: &'a Value, key: &str, effect: &str) -> Option<&'a Value> {
     let all = node["spec"]["taints"].as_array();

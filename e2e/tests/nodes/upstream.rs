@@ -5,6 +5,7 @@ use std::time::Duration;
 use e2e::{
     Assets, ControlPlane, Flavour, Manager, Options,
     equality::{self, Results, until_equal},
+    fields::{condition, is_deleting, name, text},
     go_manager_or_skip, report,
 };
 use futures::future::{try_join, try_join_all};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cases::{Case, State, Step, cases},
-    setup::{NOT_READY, Nodes, UNREACHABLE, condition, is_deleting, launch, name, node_path, pod_path, taint, text},
+    setup::{NOT_READY, Nodes, UNREACHABLE, launch, node_path, pod_path, taint},
 };
 
 const CONTROLLERS: &str =

@@ -210,10 +210,10 @@ async fn preflight_prints_the_missing_rules_and_they_are_enough() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_grants_all_needed_rights() {
-    let Some(plane) = plane("manifests/rbac.yaml").await else { return };
-    let Some(kubectl) = kubectl(&plane, "manifests/rbac.yaml") else { return };
+    let Some(plane) = plane("manifests/base/rbac.yaml").await else { return };
+    let Some(kubectl) = kubectl(&plane, "manifests/base/rbac.yaml") else { return };
     let admin = plane.admin().await.unwrap();
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/rbac.yaml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/base/rbac.yaml");
     apply(&kubectl, &manifest);
     let account = kubeconfig_of(&plane, &admin, "mini-kcm").await;
     let lease = "--leader-elect-resource-name=mini-kcm";

@@ -463,9 +463,12 @@ async fn acceptance_api_121_scaling() {
         kubectl.file(name, text);
         kubectl.ok(&format!("create -f {name}")).await;
     }
-    for (object, kind) in
-        [("deployment/web", "Deployment"), ("statefulset/sts", "StatefulSet"), ("rs/rs", "ReplicaSet")]
-    {
+    for (object, kind) in [
+        ("deployment/web", "Deployment"),
+        ("statefulset/sts", "StatefulSet"),
+        ("rs/rs", "ReplicaSet"),
+        ("rc/rc", "replicationcontrollers"),
+    ] {
         kubectl.ok(&format!("scale {object} --replicas=5")).await;
         let name = object.rsplit('/').next().unwrap();
         assert_eq!(kubectl.cluster.get(kind, "default", name).unwrap()["spec"]["replicas"], 5);
@@ -475,6 +478,16 @@ async fn acceptance_api_121_scaling() {
         .assert_fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1")
         .await;
     kubectl.assert_fails("scale job/j --replicas=2", "could not find the requested resource").await;
+    // What the controller of autoscalers reads.
+    let scale = "-o jsonpath={.spec.replicas}/{.status.selector} --subresource=scale";
+    assert_eq!(kubectl.ok(&format!("get deployment web {scale}")).await, "1/app=web");
+    assert_eq!(kubectl.ok(&format!("get rc rc {scale}")).await, "5/a=rc");
+    for (object, name) in [("deployment/web", "web"), ("rc/rc", "rc")] {
+        kubectl.ok(&format!("autoscale {object} --min=2 --max=4 --cpu=50%")).await;
+        let autoscaler = kubectl.cluster.get("HorizontalPodAutoscaler", "default", name).unwrap();
+        assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], name);
+        assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(2), &json!(4)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

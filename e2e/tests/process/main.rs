@@ -11,6 +11,7 @@ mod flags;
 mod front_proxy;
 mod handover;
 mod identity;
+mod interlock;
 mod kubectl;
 mod logs;
 mod pages;

@@ -10,18 +10,16 @@ mod cases;
 use std::{collections::BTreeMap, time::Duration};
 
 use cases::{Case, Step, cases};
-use clock::Clock;
 use e2e::{
-    ControlPlane, Flavour, Launch, Options, Rest, Site,
+    ControlPlane, Flavour, Launch, NodeFleet, Options, Rest, Site,
     equality::{self, Results, until_equal},
     eventually, go_manager_or_skip, namespaces, report,
     workloads::{Kind, ObservedObjects},
 };
-use fake_nodes::{Environment, Fleet, PREFIX};
+use fake_nodes::PREFIX;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use support::{On, on_both_servers};
-use tasks::Scope;
 
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "sets";
@@ -34,19 +32,15 @@ on_both_servers! {
 /// Nodes that run every pod.
 struct Nodes {
     admin: Rest,
-    _fleet: Fleet,
-    scope: Scope,
+    fleet: NodeFleet,
 }
 
 impl Nodes {
     async fn start(site: &Site) -> anyhow::Result<Self> {
-        let (scope, admin) = (Scope::new(), site.admin().await?);
-        let environment =
-            Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
-        let fleet = Fleet::start(fake_nodes::Options::with_nodes(3), environment);
-        tokio::time::timeout(TIME_LIMIT, fleet.registered()).await?;
+        let fleet = NodeFleet::start_equal(site, 3, TIME_LIMIT).await?;
+        let admin = fleet.admin().clone();
         namespaces::create(&admin, NAMESPACE).await?;
-        Ok(Self { admin, _fleet: fleet, scope })
+        Ok(Self { admin, fleet })
     }
 
     fn path(resource: &str, name: &str) -> String {
@@ -373,7 +367,7 @@ async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice(
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane).await.unwrap();
     let mut leader = launch_alike(&plane, Flavour::Go).unwrap().started().await.unwrap();
-    let observed = ObservedObjects::start(&nodes.admin, &nodes.scope.spawner()).in_namespace(NAMESPACE);
+    let observed = ObservedObjects::start(&nodes.admin, &nodes.fleet.spawner()).in_namespace(NAMESPACE);
     nodes.create("web", json!({ "replicas": 6, "podManagementPolicy": "Parallel" })).await.unwrap();
     nodes.rolled_out("web").await.unwrap();
     for (round, flavour) in [Flavour::Ours, Flavour::Go, Flavour::Ours].into_iter().enumerate() {

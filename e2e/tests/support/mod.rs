@@ -4,6 +4,7 @@
 
 mod embedded;
 mod once;
+pub(crate) mod shipped;
 pub(crate) mod tls;
 
 use std::{ops::Deref, time::Duration};

@@ -12,7 +12,7 @@ const NEW_IMAGE: &str = "example.com/main:2";
 pub(super) const ROLLOUT: Sample = Sample {
     name: "daemonset",
     shows: "a DaemonSet: a pod on each node but the tainted one; then a new image, one node after the other",
-    needs: Some("daemonset-controller"),
+    needs: &["daemonset-controller"],
     objects: |context| {
         let labels = json!({ "app": NAME });
         let annotations = json!({ format!("{PREFIX}start-after"): "300ms", format!("{PREFIX}stop-after"): "300ms" });

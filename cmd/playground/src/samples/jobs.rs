@@ -8,7 +8,7 @@ use crate::observed::Observed;
 
 const JOBS: &[(&str, &str)] = &[("batch/v1", "Job")];
 const CRON_JOBS: &[(&str, &str)] = &[("batch/v1", "CronJob"), ("batch/v1", "Job")];
-const CONTROLLER: Option<&str> = Some("job-controller");
+const CONTROLLERS: &[&str] = &["job-controller"];
 
 /// A real container needs some time to be created too.
 const CREATING: (&str, &str) = ("start-after", "300ms");
@@ -16,7 +16,7 @@ const CREATING: (&str, &str) = ("start-after", "300ms");
 pub(super) const PLAIN: Sample = Sample {
     name: "job",
     shows: "a Job of four pods, two at a time",
-    needs: CONTROLLER,
+    needs: CONTROLLERS,
     objects: |context| {
         let spec = json!({ "completions": 4, "parallelism": 2, "template": template(&[("run-for", "1s"), CREATING]) });
         vec![job(context, "tally", spec)]
@@ -35,7 +35,7 @@ pub(super) const PLAIN: Sample = Sample {
 pub(super) const INDEXED: Sample = Sample {
     name: "job-indexed",
     shows: "a Job of indexes 0 to 3: index 2 fails, is tried again after ten seconds, and gives up; the others succeed",
-    needs: CONTROLLER,
+    needs: CONTROLLERS,
     objects: |context| {
         let lines = [("run-for", "1s"), ("failing-indexes", "2"), CREATING];
         let spec = json!({
@@ -72,8 +72,8 @@ pub(super) const INDEXED: Sample = Sample {
 
 pub(super) const SUSPENDED: Sample = Sample {
     name: "job-suspend",
-    shows: "a Job that is suspended while its two pods run, and resumed when they are gone",
-    needs: CONTROLLER,
+    shows: "a Job that is suspended while its two pods run, and resumed when they have stopped",
+    needs: CONTROLLERS,
     objects: |context| {
         let lines = [("run-for", "4s"), ("stop-after", "500ms"), CREATING];
         let spec = json!({ "completions": 2, "parallelism": 2, "template": template(&lines) });
@@ -92,7 +92,8 @@ pub(super) const SUSPENDED: Sample = Sample {
             when: |context, observed| {
                 let job = observed.get("Job", &context.home, "pausable");
                 let suspended = job.is_some_and(|it| true_condition(it, "Suspended").is_some());
-                suspended && pods_of(observed, context, "pausable").count() == 0
+                // A pod that succeeded before the Job was suspended stays.
+                suspended && pods_of(observed, context, "pausable").all(|it| phase(it) == "Succeeded")
             },
             command: |context| suspend_command(context, "job", "pausable", false),
             act: |context| suspend(context, "Job", "pausable", false),
@@ -112,7 +113,7 @@ pub(super) const SUSPENDED: Sample = Sample {
 pub(super) const CRON: Sample = Sample {
     name: "cronjob",
     shows: "a CronJob that creates a Job by its schedule, and is suspended when that has succeeded",
-    needs: Some("cronjob-controller"),
+    needs: &["cronjob-controller"],
     objects: |context| {
         let job = json!({ "spec": { "template": template(&[("run-for", "1s"), CREATING]) } });
         vec![json!({

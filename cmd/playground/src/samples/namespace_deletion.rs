@@ -16,7 +16,7 @@ const WITH_FINALIZER: &str = "ledger";
 pub(super) const NAMESPACE_DELETION: Sample = Sample {
     name: "ns-deletion",
     shows: "a namespace with a dozen kinds is deleted: pods end first, a finalizer keeps one object, then it is gone",
-    needs: Some("namespace-controller"),
+    needs: &["namespace-controller"],
     objects,
     watched_kinds: &[],
     steps: &[

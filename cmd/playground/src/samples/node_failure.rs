@@ -13,7 +13,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 pub(super) const NODE_FAILURE: Sample = Sample {
     name: "kill-node",
     shows: "a node falls silent: it is tainted, its pods are evicted, and the Job replaces them; then it is back",
-    needs: Some("taint-eviction-controller"),
+    needs: &["taint-eviction-controller"],
     objects: |context| {
         let lines = [("run-for", "25s"), ("start-after", "300ms"), ("stop-after", "300ms")];
         let annotations: serde_json::Map<String, Value> =

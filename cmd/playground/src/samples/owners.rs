@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Act, Operation, Progress, Sample, SampleContext, Step, pods};
 use crate::observed::Observed;
 
-const CONTROLLER: Option<&str> = Some("garbage-collector-controller");
+const CONTROLLERS: &[&str] = &["garbage-collector-controller"];
 const WATCHED_KINDS: &[(&str, &str)] = &[("v1", "ConfigMap")];
 /// The pods need a moment to end, so that the order of the deletions is visible.
 const ENDING: (&str, &str) = ("stop-after", "2s");
@@ -14,7 +14,7 @@ const ENDING: (&str, &str) = ("stop-after", "2s");
 pub(super) const BACKGROUND: Sample = Sample {
     name: "background",
     shows: "an object is deleted and gone at once; then its dependents, and then theirs",
-    needs: CONTROLLER,
+    needs: CONTROLLERS,
     objects: |context| tree(context, "background"),
     watched_kinds: WATCHED_KINDS,
     steps: &[Step {
@@ -28,7 +28,7 @@ pub(super) const BACKGROUND: Sample = Sample {
 pub(super) const FOREGROUND: Sample = Sample {
     name: "foreground",
     shows: "an object is deleted and waits: first the pods end, then their owner is gone, then the object",
-    needs: CONTROLLER,
+    needs: CONTROLLERS,
     objects: |context| tree(context, "foreground"),
     watched_kinds: WATCHED_KINDS,
     steps: &[Step {
@@ -42,7 +42,7 @@ pub(super) const FOREGROUND: Sample = Sample {
 pub(super) const ORPHAN: Sample = Sample {
     name: "orphan",
     shows: "an object is deleted alone; its dependent stays without an owner and keeps its own dependents",
-    needs: CONTROLLER,
+    needs: CONTROLLERS,
     objects: |context| tree(context, "orphan"),
     watched_kinds: WATCHED_KINDS,
     steps: &[Step {

@@ -9,7 +9,7 @@ use crate::observed::Observed;
 pub(super) const COMPLETION: Sample = Sample {
     name: "completion",
     shows: "three pods that run for two seconds and succeed",
-    needs: None,
+    needs: &[],
     objects: |context| {
         let pods = (1..=3).map(|it| pod(context, &format!("task-{it}"), "Never", &[("run-for", "2s"), CREATING]));
         pods.collect()
@@ -22,7 +22,7 @@ pub(super) const COMPLETION: Sample = Sample {
 pub(super) const CRASHES: Sample = Sample {
     name: "crash-loop",
     shows: "a pod that crashes twice, backs off longer each time, and succeeds",
-    needs: None,
+    needs: &[],
     objects: |context| {
         let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "1s"), CREATING];
         vec![pod(context, "flaky", "OnFailure", &lines)]
@@ -49,7 +49,7 @@ pub(super) const CRASHES: Sample = Sample {
 pub(super) const CAPACITY: Sample = Sample {
     name: "capacity",
     shows: "big pods: one more than fits, which waits for free resources; one for the tainted node",
-    needs: None,
+    needs: &[],
     objects: |context| {
         let lines = [("run-for", "2s"), CREATING];
         let big = (0..=context.open_nodes).map(|it| {

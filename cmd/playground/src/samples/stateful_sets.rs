@@ -13,7 +13,7 @@ const NEW_IMAGE: &str = "example.com/main:2";
 pub(super) const ROLLOUT: Sample = Sample {
     name: "statefulset",
     shows: "a StatefulSet of two pods with claims: they start in order, and get a new image from the highest down",
-    needs: Some("statefulset-controller"),
+    needs: &["statefulset-controller"],
     objects: |context| {
         let labels = json!({ "app": NAME });
         let annotations = json!({ format!("{PREFIX}start-after"): "300ms", format!("{PREFIX}stop-after"): "300ms" });

@@ -67,6 +67,56 @@ fn every_sample_is_complete_and_has_a_unique_name() {
 }
 
 #[test]
+fn a_deployment_is_updated_then_rolled_back_and_done_when_all_pods_have_the_old_image_again() {
+    let deployment = |revision: u32, image: &str, observed: u32, counters: [u32; 3]| {
+        let [replicas, updated, ready] = counters;
+        json!({ "kind": "Deployment",
+            "metadata": { "namespace": "home", "name": "shop", "generation": revision,
+                "annotations": { "deployment.kubernetes.io/revision": revision.to_string() } },
+            "spec": { "template": { "spec": { "containers": [{ "image": format!("example.com/main:{image}") }] } } },
+            "status": { "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated,
+                "readyReplicas": ready } })
+    };
+    let pod = |number: u32, image: &str| {
+        json!({ "kind": "Pod", "metadata": { "namespace": "home", "name": format!("shop-a-{number}") },
+            "spec": { "containers": [{ "image": format!("example.com/main:{image}") }] } })
+    };
+    let steps = sample("deployment").steps;
+    let due =
+        |it: &Value| [0, 1].map(|step: usize| (steps[step].when)(&context(), &observed(std::slice::from_ref(it))));
+    let whole = [3, 3, 3];
+    for (it, wanted) in [
+        (deployment(1, "1", 0, whole), [false, false]),
+        (deployment(1, "1", 1, [3, 3, 2]), [false, false]),
+        (deployment(1, "1", 1, whole), [true, false]),
+        (deployment(2, "2", 1, whole), [false, false]),
+        (deployment(2, "2", 2, [4, 3, 3]), [false, false]),
+        (deployment(2, "2", 2, [3, 2, 3]), [false, false]),
+        (deployment(2, "2", 2, whole), [false, true]),
+    ] {
+        assert_eq!(due(&it), wanted, "{it}");
+    }
+    let images = steps.iter().map(|it| (it.act)(&context()));
+    let wanted = ["example.com/main:2", "example.com/main:1"];
+    assert!(images.eq(wanted.map(|it| Act::set_image("Deployment", "home", "shop", it))));
+
+    for (it, image, state) in [
+        (deployment(1, "1", 1, whole), "1", State::Going),
+        (deployment(2, "2", 2, whole), "2", State::Going),
+        (deployment(3, "1", 2, whole), "1", State::Going),
+        (deployment(3, "1", 3, [4, 3, 3]), "1", State::Going),
+        (deployment(3, "1", 3, whole), "2", State::Going),
+        (deployment(3, "1", 3, whole), "1", State::Done),
+    ] {
+        let objects = [it, pod(1, "1"), pod(2, "1"), pod(3, image)];
+        assert_eq!(progress("deployment", &objects).state, state, "{objects:?}");
+    }
+    let going = progress("deployment", &[deployment(2, "2", 2, [4, 2, 3]), pod(1, "1"), pod(2, "2")]);
+    let text = "revision 2, 0 ReplicaSets; 3 pods ready; 1 with the old image, 1 with the new";
+    assert_eq!(going, Progress::going(text));
+}
+
+#[test]
 fn a_stateful_set_is_done_when_all_pods_have_the_new_image_and_the_revision_is_current() {
     let set = |ready: i64, current: &str| {
         json!({ "kind": "StatefulSet", "metadata": { "namespace": "home", "name": "ledger" },
@@ -298,6 +348,7 @@ fn user_suspends_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
 
     let suspended = batch("Job", "pausable", json!({}), json!({ "conditions": is_true("Suspended", "JobSuspended") }));
     assert!(!due(1, &[suspended.clone(), one]));
+    assert!(due(1, &[suspended.clone(), worker("pausable", 1, "Succeeded")]), "it succeeded before the suspension");
     assert!(!due(1, &[batch("Job", "pausable", json!({}), json!({}))]));
     assert!(due(1, std::slice::from_ref(&suspended)));
     let shown = progress("job-suspend", &[suspended]);

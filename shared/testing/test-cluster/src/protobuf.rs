@@ -56,6 +56,12 @@ CronJobSpec: 1 schedule s, 2 startingDeadlineSeconds I, 3 concurrencyPolicy s, 4
 JobTemplate: 1 metadata ObjectMeta, 2 spec JobSpec
 PodDisruptionBudget: 1 metadata ObjectMeta, 2 spec BudgetSpec, 3 status 0
 BudgetSpec: 1 minAvailable x, 2 selector LabelSelector, 3 maxUnavailable x, 4 unhealthyPodEvictionPolicy s
+HorizontalPodAutoscaler: 1 metadata ObjectMeta, 2 spec AutoscalerSpec, 3 status 0
+AutoscalerSpec: 1 scaleTargetRef ScaleTarget, 2 minReplicas I, 3 maxReplicas i, 4 metrics [MetricSpec]
+ScaleTarget: 1 kind s, 2 name s, 3 apiVersion s
+MetricSpec: 1 type s, 4 resource ResourceMetric
+ResourceMetric: 1 name s, 2 target MetricTarget
+MetricTarget: 1 type s, 2 value q, 3 averageValue q, 4 averageUtilization I
 PriorityClass: 1 metadata ObjectMeta, 2 value i, 3 globalDefault b, 4 description s, 5 preemptionPolicy s
 Role: 1 metadata ObjectMeta, 2 rules [Rule]
 ClusterRole: 1 metadata ObjectMeta, 2 rules [Rule], 3 aggregationRule Aggregation

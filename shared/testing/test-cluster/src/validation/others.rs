@@ -45,7 +45,8 @@ pub(super) fn check_autoscaler(faults: &mut Faults, object: &Value) {
             faults.add_required(format!("spec.scaleTargetRef.{field}"), "");
         }
     }
-    if !text(target, "apiVersion").contains('/') {
+    // ReplicationControllers have no group.
+    if !text(target, "apiVersion").contains('/') && text(target, "kind") != "ReplicationController" {
         let why = "apiVersion must specify API group";
         faults.add_invalid("spec.scaleTargetRef.apiVersion", &json!(text(target, "apiVersion")), why);
     }
