@@ -25,8 +25,8 @@ const FOREIGN: &[&str] = &[
     "StoragePerformantSecurityPolicy",
 ];
 
-/// Flags that 1.36 does not have: those of 1.37, and ours.
-const NOT_IN_1_36: &[&str] = &["concurrent-disruption-syncs", "concurrent-disruption-stalepod-syncs"];
+/// Flags that 1.36 does not have: those of 1.37, and one of ours under a heading of upstream.
+const NOT_IN_1_36: &[&str] = &["concurrent-disruption-syncs", "concurrent-disruption-stalepod-syncs", "job-managed-by"];
 
 on_both_servers! {
     acceptance_shell_047_manager_leads_with_the_argument_list_of_kubeadm
