@@ -1,6 +1,6 @@
 //! One CronJob, top to bottom: history, children, time, run, status.
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::Api;
@@ -69,8 +69,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     ctx.queue.cancel_delay(&sync_key(key.clone()));
     let outcome = written.and(outcome);
     // If the CronJob was deleted meanwhile, its delete event has already come, so its state must be removed here.
-    let is_gone = |it: Option<Arc<CronJob>>| it.is_none_or(|it| it.meta.uid != *uid);
-    if ctx.cron_jobs.store().get(&key.namespace, &key.name).is_ok_and(is_gone) {
+    if ctx.cron_jobs.store().is_gone(&key.namespace, &key.name, uid) {
         ctx.remove(uid);
         return outcome;
     }

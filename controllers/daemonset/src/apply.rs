@@ -51,7 +51,7 @@ pub(crate) enum ApplyError {
 /// Repeats the writes whose outcome is unknown and which the cache does not show. Nothing else is decided before it is
 /// known, because it would be decided from an old state.
 pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) -> Result<(), ApplyError> {
-    if !ctx.memory.has_unknown(&owner.uid) || !ctx.is_alive(set)? {
+    if !ctx.memory.has_unknown(&owner.uid) || !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
     let writes = ctx.memory.take_unknown(&owner.uid);
@@ -88,7 +88,7 @@ pub(crate) async fn apply(
 ) -> Result<(), ApplyError> {
     let Plan { create, delete, .. } = plan;
     // The pods of a deleted set may be orphans now (`--cascade=orphan`).
-    if (create.is_empty() && delete.is_empty()) || !ctx.is_alive(set)? {
+    if (create.is_empty() && delete.is_empty()) || !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
     let creations = creations(ctx, set, owner, hash, create)?;

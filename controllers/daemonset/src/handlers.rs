@@ -74,13 +74,9 @@ fn is_set(owner: &OwnerRef) -> bool {
 
 /// Enqueues the set that controls an object, if it has the uid of the reference.
 fn enqueue_owner(ctx: &Ctx, object: &MetaRef<'_>, owner: &OwnerRef, lane: Lane) {
-    if !is_set(owner) {
-        return;
-    }
-    match ctx.sets.store().get(object.namespace, &owner.name) {
-        Ok(set) if set.as_ref().is_none_or(|it| it.meta.uid != owner.uid) => {}
-        // The sync decides when the cache can be read.
-        _ => ctx.queue.add_to(ObjectKey { namespace: object.namespace.clone(), name: (*owner.name).into() }, lane),
+    // If the cache cannot be read, the sync decides when it can.
+    if is_set(owner) && !ctx.sets.store().is_gone(object.namespace, &owner.name, &owner.uid) {
+        ctx.queue.add_to(ObjectKey { namespace: object.namespace.clone(), name: (*owner.name).into() }, lane);
     }
 }
 

@@ -33,7 +33,7 @@ use controller::{
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::{Index, Informer, StoreError};
+use informer::{Index, Informer};
 use revisions::{HashLabel, RevisionControl};
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, Owner, PodControl};
@@ -209,12 +209,6 @@ impl Ctx {
         }
     }
 
-    /// False if the set is gone or being deleted, or if another one has its name.
-    fn is_alive(&self, set: &DaemonSet) -> Result<bool, StoreError> {
-        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name)?;
-        Ok(now.is_some_and(|it| it.meta.uid == set.meta.uid && it.meta.deletion.is_none()))
-    }
-
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }
@@ -229,8 +223,7 @@ impl Ctx {
     /// Clears the memory of a set that was deleted during the sync. Its delete handler may have run before the sync
     /// stored something.
     fn clear_memory_of_deleted(&self, set: &DaemonSet) {
-        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name);
-        if now.is_ok_and(|it| it.is_none_or(|it| it.meta.uid != set.meta.uid)) {
+        if self.sets.store().is_gone(&set.meta.namespace, &set.meta.name, &set.meta.uid) {
             self.remove(&set.meta.uid);
         }
     }

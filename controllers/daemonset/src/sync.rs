@@ -29,9 +29,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     // The gate may have passed a newer state of the set than the one that was read before.
-    let set = match ctx.sets.store().get(&key.namespace, &key.name)? {
-        Some(now) if now.meta.uid == set.meta.uid => now,
-        _ => return Ok(Outcome::Done),
+    let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
+        return Ok(Outcome::Done);
     };
     if ctx.read_own_writes && !ctx.memory.has_unknown(&set.meta.uid) {
         // The cache has passed every creation. One that was not observed is gone again.

@@ -83,7 +83,7 @@ pub(crate) struct Applied {
 pub(crate) async fn repeat_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<(), ApplyError> {
     while let Some(write) = ctx.memory.first_unknown(&owner.uid) {
         // The ReplicaSets of a deleted Deployment may be orphans now.
-        if ctx.is_alive(deployment)? {
+        if ctx.deployments.store().is_alive(&deployment.meta.as_ref())? {
             repeat(ctx, owner, &write).await?;
         }
         ctx.memory.remove_first_unknown(&owner.uid);
@@ -141,7 +141,7 @@ async fn apply_all(
         return Ok(());
     }
     // The ReplicaSets of a deleted Deployment may be orphans now.
-    if !ctx.is_alive(snapshot.deployment)? {
+    if !ctx.deployments.store().is_alive(&snapshot.deployment.meta.as_ref())? {
         return Ok(());
     }
     if let Some(creation) = create {

@@ -49,12 +49,11 @@ pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, ReplicaSet>, lane: Lane) {
 pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     let Some(gone) = change.gone().map(Entry::meta) else { return };
     let Some(owner) = gone.controller().filter(|it| &*it.kind == "ReplicaSet") else { return };
-    let set = ctx.sets.store().get(gone.namespace, &owner.name).ok().flatten();
-    let Some(set) = set.filter(|it| it.meta.uid == owner.uid) else { return };
+    let Ok(Some(set)) = ctx.sets.store().get_same(gone.namespace, &owner.name, &owner.uid) else { return };
     let meta = set.meta.as_ref();
     let Some(owner) = meta.controller().filter(|it| is_deployment(it)) else { return };
-    let deployment = ctx.deployments.store().get(meta.namespace, &owner.name).ok().flatten();
-    if deployment.is_some_and(|it| it.meta.uid == owner.uid && it.spec.strategy == DeploymentStrategy::Recreate) {
+    let deployment = ctx.deployments.store().get_same(meta.namespace, &owner.name, &owner.uid).ok().flatten();
+    if deployment.is_some_and(|it| it.spec.strategy == DeploymentStrategy::Recreate) {
         enqueue_owner(ctx, &meta, owner, lane);
     }
 }
@@ -65,13 +64,9 @@ fn is_deployment(owner: &OwnerRef) -> bool {
 
 /// Enqueues the Deployment that controls an object, if it has the uid of the reference.
 fn enqueue_owner(ctx: &Ctx, object: &MetaRef<'_>, owner: &OwnerRef, lane: Lane) {
-    if !is_deployment(owner) {
-        return;
-    }
-    match ctx.deployments.store().get(object.namespace, &owner.name) {
-        Ok(found) if found.as_ref().is_none_or(|it| it.meta.uid != owner.uid) => {}
-        // The sync decides when the cache can be read.
-        _ => ctx.queue.add_to(ObjectKey { namespace: object.namespace.clone(), name: (*owner.name).into() }, lane),
+    // If the cache cannot be read, the sync decides when it can.
+    if is_deployment(owner) && !ctx.deployments.store().is_gone(object.namespace, &owner.name, &owner.uid) {
+        ctx.queue.add_to(ObjectKey { namespace: object.namespace.clone(), name: (*owner.name).into() }, lane);
     }
 }
 

@@ -31,7 +31,7 @@ use controller::{
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::{Informer, StoreError};
+use informer::Informer;
 use tokio_util::sync::CancellationToken;
 use workload::{ObjectWriter, Owner};
 
@@ -178,12 +178,6 @@ impl Ctx {
         self.consistency.record_write(deployment, cache, version);
     }
 
-    /// False if the Deployment is gone or being deleted, or if another one has its name.
-    fn is_alive(&self, deployment: &Deployment) -> Result<bool, StoreError> {
-        let now = self.deployments.store().get(&deployment.meta.namespace, &deployment.meta.name)?;
-        Ok(now.is_some_and(|it| it.meta.uid == deployment.meta.uid && it.meta.deletion.is_none()))
-    }
-
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }
@@ -198,8 +192,7 @@ impl Ctx {
     /// Clears the memory of a Deployment that was deleted during the sync. Its delete handler may have run before the
     /// sync stored something.
     fn clear_memory_of_deleted(&self, deployment: &Deployment) {
-        let now = self.deployments.store().get(&deployment.meta.namespace, &deployment.meta.name);
-        if now.is_ok_and(|it| it.is_none_or(|it| it.meta.uid != deployment.meta.uid)) {
+        if self.deployments.store().is_gone(&deployment.meta.namespace, &deployment.meta.name, &deployment.meta.uid) {
             self.remove(&deployment.meta.uid);
         }
     }

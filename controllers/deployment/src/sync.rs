@@ -52,9 +52,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     // The gate may have passed a newer state of the Deployment than the one that was read before.
-    let deployment = match ctx.deployments.store().get(&key.namespace, &key.name)? {
-        Some(now) if now.meta.uid == deployment.meta.uid => now,
-        _ => return Ok(Outcome::Done),
+    let Some(deployment) = ctx.deployments.store().get_same(&key.namespace, &key.name, &deployment.meta.uid)? else {
+        return Ok(Outcome::Done);
     };
     let owner = Owner::new(Deployment::resource(), deployment.meta.as_ref(), None);
     let outcome = match deployment.spec.selector.as_ref() {

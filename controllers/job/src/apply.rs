@@ -343,7 +343,7 @@ impl Ctx {
         // Called before the store is read: if the store has passed this version and has no such pod, the pod was
         // deleted.
         let passed = self.pods.store().call_when_passed(version, Box::new(on_passed));
-        let cached = self.pods.store().get(&job.meta.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
+        let cached = self.pods.store().get_same(&job.meta.namespace, &name, &uid).ok().flatten();
         if cached.is_some() {
             self.memory.on_pod_seen(&uid);
         }

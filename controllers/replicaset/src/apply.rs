@@ -87,7 +87,10 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     active: &[Arc<Pod>],
     expected: &HashSet<Uid>,
 ) -> Result<(), ApplyError> {
-    if owner.deleting || !ctx.memory.has_unknown_deletions(&owner.uid) || !ctx.is_alive(set)? {
+    if owner.deleting
+        || !ctx.memory.has_unknown_deletions(&owner.uid)
+        || !ctx.sets.store().is_alive(&set.meta.as_ref())?
+    {
         return Ok(());
     }
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
@@ -126,7 +129,7 @@ pub(crate) async fn create<K: Kind>(
     count: usize,
 ) -> Result<(), ApplyError> {
     // The pods of a deleted set may be orphans now (`--cascade=orphan`).
-    if !ctx.is_alive(set)? {
+    if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
     let body = body(set, owner)?;
@@ -170,7 +173,7 @@ pub(crate) async fn delete<K: Kind>(
     owner: &Owner,
     pods: Vec<Arc<Pod>>,
 ) -> Result<(), ApplyError> {
-    if !ctx.is_alive(set)? {
+    if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
     ctx.memory.expectations.expect_deletions(&owner.uid, pods.iter().map(|it| it.meta.uid.clone()), ctx.clock.now());

@@ -88,12 +88,8 @@ fn is_relevant(old: &Entry<Pod>, new: &Entry<Pod>) -> bool {
 
 /// Whether the set of a reference exists. Any user may write the uid of a set into pods of other namespaces.
 fn is_owner<K: Kind>(ctx: &Ctx<K>, pod: &MetaRef<'_>, owner: &OwnerRef) -> bool {
-    *owner.kind == *K::resource().kind
-        && match ctx.sets.store().get(pod.namespace, &owner.name) {
-            Ok(set) => set.is_some_and(|it| *it.meta().uid == owner.uid),
-            // The sync decides when the cache can be read.
-            Err(_) => true,
-        }
+    // If the cache cannot be read, the sync decides when it can.
+    *owner.kind == *K::resource().kind && !ctx.sets.store().is_gone(pod.namespace, &owner.name, &owner.uid)
 }
 
 /// Enqueues the set that controls a pod.

@@ -33,7 +33,7 @@ use controller::{
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::{Index, Informer, StoreError};
+use informer::{Index, Informer};
 use tokio_util::sync::CancellationToken;
 use workload::{CallLimit, ObjectWriter, Owner, PodControl};
 
@@ -263,12 +263,6 @@ impl<K: Kind> Ctx<K> {
         }
     }
 
-    /// False if the set is gone or being deleted, or if another one has its name.
-    fn is_alive(&self, set: &ReplicaSet) -> Result<bool, StoreError> {
-        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name)?;
-        Ok(now.is_some_and(|it| *it.meta().uid == set.meta.uid && it.meta().deletion.is_none()))
-    }
-
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }
@@ -288,8 +282,7 @@ impl<K: Kind> Ctx<K> {
     /// Clears the memory of a set that was deleted during the sync. Its delete handler may have run before the sync
     /// stored something.
     fn clear_memory_of_deleted(&self, set: &ReplicaSet) {
-        let now = self.sets.store().get(&set.meta.namespace, &set.meta.name);
-        if now.is_ok_and(|it| it.is_none_or(|it| *it.meta().uid != set.meta.uid)) {
+        if self.sets.store().is_gone(&set.meta.namespace, &set.meta.name, &set.meta.uid) {
             self.remove(&set.meta.uid);
         }
     }

@@ -46,9 +46,8 @@ pub(crate) async fn sync<K: Kind>(ctx: &Ctx<K>, key: &ObjectKey) -> Result<Outco
         return Ok(Outcome::Parked(wait));
     }
     // The gate may have passed a newer state of the set than the one that was read before.
-    let object = match ctx.sets.store().get(&key.namespace, &key.name)? {
-        Some(now) if now.meta().uid == cached.meta().uid => now,
-        _ => return Ok(Outcome::Done),
+    let Some(object) = ctx.sets.store().get_same(&key.namespace, &key.name, cached.meta().uid)? else {
+        return Ok(Outcome::Done);
     };
     let set: &ReplicaSet = (*object).as_ref();
     let Some(selector) = set.spec.selector.as_ref().filter(|it| !it.is_empty() && it.is_valid()) else {

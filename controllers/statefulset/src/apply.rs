@@ -203,7 +203,7 @@ impl Calls<'_> {
     /// only as it was seen, because a cache that is late may show all ready pods as broken.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
         // Its pods may be orphans now (`--cascade=orphan`).
-        if !self.ctx.is_alive(self.set)? {
+        if !self.ctx.sets.store().is_alive(&self.set.meta.as_ref())? {
             return Ok(false);
         }
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);

@@ -66,12 +66,12 @@ fn enqueue_owner(ctx: &Ctx, pod: &MetaRef<'_>, owner: &OwnerRef, lane: Lane) -> 
         return None;
     }
     let key = ObjectKey { namespace: pod.namespace.clone(), name: (*owner.name).into() };
-    match ctx.sets.store().get(pod.namespace, &owner.name) {
-        Ok(Some(set)) if set.meta.uid == owner.uid => {
+    match ctx.sets.store().get_same(pod.namespace, &owner.name, &owner.uid) {
+        Ok(Some(set)) => {
             ctx.queue.add_to(key, lane);
             Some(set)
         }
-        Ok(_) => None,
+        Ok(None) => None,
         // The sync decides when the cache can be read.
         Err(_) => {
             ctx.queue.add_to(key, lane);

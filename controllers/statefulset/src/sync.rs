@@ -54,9 +54,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     // The gate may have passed a newer state of the set than the one that was read before.
-    let set = match ctx.sets.store().get(&key.namespace, &key.name)? {
-        Some(now) if now.meta.uid == set.meta.uid => now,
-        _ => return Ok(Outcome::Done),
+    let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
+        return Ok(Outcome::Done);
     };
     let Some(selector) = set.spec.selector.as_ref().filter(|it| !it.is_empty() && it.is_valid()) else {
         // No retry can help, and no pod may be released because its meaning is unknown.

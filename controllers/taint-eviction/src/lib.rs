@@ -175,8 +175,7 @@ impl Ctx {
     /// Clears the memory of a pod that was deleted during its sync. Its delete handler may have run before the sync
     /// stored something.
     fn clear_memory_of_deleted(&self, pod: &Pod) {
-        let now = self.pods.store().get(&pod.meta.namespace, &pod.meta.name);
-        if now.is_ok_and(|it| it.is_none_or(|it| it.meta.uid != pod.meta.uid)) {
+        if self.pods.store().is_gone(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid) {
             self.on_pod_gone(&pod.meta.uid, &pod.meta.as_ref().key());
         }
     }

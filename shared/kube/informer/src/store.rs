@@ -7,7 +7,7 @@ mod tests;
 
 use std::{hash::Hash, marker::PhantomData, sync::Arc};
 
-use api::{Cached, Entry, Event, MetaRef, ObjectKey, Resource, Version};
+use api::{Cached, Entry, Event, MetaRef, ObjectKey, Resource, Uid, Version};
 use parking_lot::RwLock;
 
 pub(crate) use self::{progress::Progress, slots::Slots};
@@ -93,6 +93,29 @@ impl<T: Cached> Store<T> {
         let content = self.0.content.read();
         self.trusted(&content)?;
         content.slots.get(namespace, name).map(|entry| self.readable(entry)).transpose()
+    }
+
+    /// The object of a key, if it exists and is not another one of the same name.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_same(&self, namespace: &str, name: &str, uid: &Uid) -> Result<Option<Arc<T>>, StoreError> {
+        Ok(self.get(namespace, name)?.filter(|it| it.meta().uid == uid))
+    }
+
+    /// False if this object is gone or being deleted, or if another one has its name.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn is_alive(&self, object: &MetaRef<'_>) -> Result<bool, StoreError> {
+        let same = self.get_same(object.namespace, object.name, object.uid)?;
+        Ok(same.is_some_and(|it| it.meta().deletion.is_none()))
+    }
+
+    /// Whether this object is certainly gone, or replaced by another one of its name.
+    #[must_use]
+    pub fn is_gone(&self, namespace: &str, name: &str, uid: &Uid) -> bool {
+        self.get_same(namespace, name, uid).is_ok_and(|it| it.is_none())
     }
 
     /// All objects, in no particular order.

@@ -172,6 +172,22 @@ fn reads_fail_before_the_first_set_and_after_a_garbage_frame() {
     assert_eq!(store.get("ns", "a"), Ok(None));
 }
 
+#[test]
+fn an_object_is_the_same_only_with_its_uid_and_gone_only_if_the_store_is_certain() {
+    let uid = |name: &str| Uid::new(&format!("uid-{name}"));
+    let same = |store: &Store<Thing>, uid: &Uid| store.get_same("ns", "a", uid).map(|it| it.is_some());
+    let store = synced([entry("a", 1, "red", "o")]);
+    assert_eq!((same(&store, &uid("a")), same(&store, &uid("other"))), (Ok(true), Ok(false)));
+    assert!(!store.is_gone("ns", "a", &uid("a")));
+    assert!(store.is_gone("ns", "a", &uid("other")) && store.is_gone("ns", "b", &uid("b")));
+    let object = store.get("ns", "a").unwrap().unwrap();
+    assert_eq!(store.is_alive(&object.meta()), Ok(true));
+    store.apply(vec![(Event::Deleted, entry("a", 2, "red", "o"))]);
+    assert_eq!(store.is_alive(&object.meta()), Ok(false));
+    store.mark_untrusted("no JSON");
+    assert!(!store.is_gone("ns", "a", &uid("a")) && store.is_alive(&object.meta()).is_err());
+}
+
 /// By name, only for red things and for those that do not decode.
 fn red(entry: &Entry<Thing>) -> Option<String> {
     let is_red = entry.readable().is_none_or(|it| it.color == "red");
