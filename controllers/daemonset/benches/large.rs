@@ -19,11 +19,12 @@ use std::{
 
 use api::Node;
 use clock::Clock;
+use harness::bench::{BATCHES, large_cluster, median_and_worst};
 use serde_json::{Value, json};
-use test_cluster::{Options, TestCluster};
+use test_cluster::TestCluster;
 use tokio::time::{sleep, timeout};
 
-use crate::common::{BATCHES, Manager, Set, conditions, create_sets, median_and_worst, node, node_name, pod};
+use crate::common::{Manager, Set, conditions, create_sets, node, node_name, pod};
 
 mod common;
 
@@ -54,7 +55,7 @@ fn main() {
 }
 
 async fn measure_many_sets() {
-    let cluster = cluster();
+    let cluster = large_cluster();
     let sets = create_sets(&cluster, (0..SETS).map(|it| format!("agent-{it:02}"))).await;
     let filled = create_pods(&cluster, &sets);
     create_nodes(&cluster, filled);
@@ -80,7 +81,7 @@ async fn measure_many_sets() {
         grown >> 20,
     );
 
-    let syncs = manager.syncs.get_sample_count();
+    let syncs = manager.0.syncs.get_sample_count();
     for (at, images) in IMAGES.into_iter().enumerate() {
         let names: Vec<String> = (at..NODES).step_by(IMAGES.len()).take(CHANGES).map(node_name).collect();
         let size = cluster.get("nodes", "", &names[0]).map_or(0, |it| it.to_string().len());
@@ -102,11 +103,11 @@ async fn measure_many_sets() {
         );
     }
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(manager.syncs.get_sample_count(), syncs, "these changes enqueue no set");
+    assert_eq!(manager.0.syncs.get_sample_count(), syncs, "these changes enqueue no set");
 }
 
 async fn measure_one_set() {
-    let cluster = cluster();
+    let cluster = large_cluster();
     let sets = create_sets(&cluster, ["large".to_owned()]).await;
     (0..NODES).for_each(|number| drop(cluster.create(pod(&sets[0], &node_name(number)))));
     create_nodes(&cluster, NODES);
@@ -119,13 +120,6 @@ async fn measure_one_set() {
         median / 1e3,
         worst / 1e3,
     );
-}
-
-/// Only a few of the last writes are kept for watches, because the objects exist before the watch starts.
-fn cluster() -> TestCluster {
-    let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
-    cluster.set_recording(false);
-    cluster
 }
 
 /// Creates the pods of all sets, node by node. Returns the number of nodes with pods.

@@ -4,11 +4,10 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::expect_used, reason = "a bench panics on errors")]
 
-use clock::Clock;
+use harness::bench::{BATCHES, large_cluster};
 use serde_json::{Value, json};
-use test_cluster::{Options, TestCluster};
 
-use crate::common::{BATCHES, Manager, NAMESPACE, create_sets, node, node_name, pod};
+use crate::common::{Manager, NAMESPACE, create_sets, node, node_name, pod};
 
 mod common;
 
@@ -25,9 +24,7 @@ fn main() {
 }
 
 async fn measure() {
-    // Only a few of the last writes are kept for watches, because the pods exist before the watch starts.
-    let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
-    cluster.set_recording(false);
+    let cluster = large_cluster();
     let sets = create_sets(&cluster, ["quiet".to_owned()]).await;
     (0..PODS).for_each(|number| drop(cluster.create(other(number))));
     (0..NODES).for_each(|number| drop(cluster.create(pod(&sets[0], &node_name(number)))));

@@ -17,15 +17,17 @@ use std::{
 
 use client::{BoxError, Incoming, Transport};
 use clock::{Clock, Timestamp};
+use harness::bench::{MeasuredController, created_pods};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
+use job_controller::{NAME, Options};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use test_cluster::{Options, TestCluster};
+use test_cluster::TestCluster;
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::common::{Manager, NAMESPACE, created_pods};
+use crate::common::{NAMESPACE, create_job};
 
 mod common;
 
@@ -58,12 +60,18 @@ fn main() {
 /// Returns the microseconds per pod after each mark.
 async fn measure() -> Vec<f64> {
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).expect("a time"));
-    let cluster = TestCluster::with_options(clock.clone(), Options { history: 5_000, ..Options::default() });
+    let cluster = TestCluster::with_options(
+        clock.clone(),
+        test_cluster::Options { history: 5_000, ..test_cluster::Options::default() },
+    );
     cluster.set_recording(false);
     let (created, done, cluster_meter) = (created_pods(&cluster), counted(&cluster), Meter::default());
-    let (manager, _) = Manager::start(metered(&cluster, &cluster_meter), clock);
+    let server = metered(&cluster, &cluster_meter);
+    let controller = MeasuredController::start_on(server, clock, NAME, "job", |builder| {
+        job_controller::start(builder, Options::default());
+    });
     let spec = json!({ "completionMode": "Indexed", "completions": COMPLETIONS, "parallelism": PARALLELISM });
-    manager.create("large", spec).await.expect("a Job");
+    create_job(&controller.rig.deps.clients, "large", spec).await.expect("a Job");
 
     let mut rng = fastrand::Rng::with_seed(7);
     let mut running: Vec<(u64, String)> = Vec::new();

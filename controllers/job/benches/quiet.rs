@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use clock::Clock;
-use metrics::{Histogram, Metrics};
+use harness::bench::{BATCHES, MeasuredController, PATIENCE, created_pods, large_cluster};
+use job_controller::{NAME, Options};
 use serde_json::{Value, json};
-use test_cluster::{Options, TestCluster};
+use test_cluster::TestCluster;
 use tokio::time::{sleep, timeout};
 
-use crate::common::{Manager, NAMESPACE, created_pods};
+use crate::common::{NAMESPACE, create_job};
 
 mod common;
 
@@ -21,9 +21,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const PODS: usize = 100_000;
 const ACTIVE: usize = 10;
-const BATCHES: usize = 21;
 const ROUNDS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(300);
 /// While a Job settles, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(3);
 
@@ -37,53 +35,23 @@ fn main() {
 }
 
 async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
-    // Only a few of the last writes are kept for watches, because the pods exist before any watch starts.
-    let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
-    cluster.set_recording(false);
+    let cluster = large_cluster();
     (0..PODS).for_each(|number| drop(cluster.create(other(number, is_owned(number)))));
     let created = created_pods(&cluster);
-    let (manager, metrics) = Manager::start(cluster.service(), Clock::system());
-    let syncs = syncs(&metrics);
-    manager.create("quiet", json!({ "completions": ACTIVE, "parallelism": ACTIVE })).await.expect("a Job");
+    let controller = MeasuredController::start(&cluster, NAME, "job", |builder| {
+        job_controller::start(builder, Options::default());
+    });
+    let spec = json!({ "completions": ACTIVE, "parallelism": ACTIVE });
+    create_job(&controller.rig.deps.clients, "quiet", spec).await.expect("a Job");
     timeout(PATIENCE, all_ready(&cluster, &created)).await.expect("the Job's pods are ready");
-    timeout(PATIENCE, until_idle(&syncs)).await.expect("the Job is idle");
+    controller.until_idle(REST).await;
 
-    let before = cluster.version();
-    let mut means = Vec::with_capacity(BATCHES);
-    for batch in 0..BATCHES as u64 {
-        means.push(timeout(PATIENCE, run_batch(&cluster, &syncs, batch)).await.expect("each change is synced"));
-    }
-    let written = cluster.version() - before - BATCHES as u64 * ROUNDS;
-    assert_eq!(written, 0, "a sync without changes writes nothing");
-    means.sort_by(f64::total_cmp);
+    let change = |it: &mut Value, round| it["spec"]["ttlSecondsAfterFinished"] = json!(round);
+    let (median, worst) = controller.measure_syncs(&cluster, ["jobs", NAMESPACE, "quiet"], ROUNDS, change).await;
     println!(
-        "a sync that finds nothing to do: {:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {:.2} µs; {PODS} pods \
-         cached, {whose}, {ACTIVE} active of the Job; target: 10 µs)",
-        means[BATCHES / 2],
-        means[BATCHES - 1],
+        "a sync that finds nothing to do: {median:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {worst:.2} µs; \
+         {PODS} pods cached, {whose}, {ACTIVE} active of the Job; target: 10 µs)"
     );
-}
-
-/// Syncs the Job many times. Returns the average duration in microseconds.
-async fn run_batch(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
-    let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
-    for round in 1..=ROUNDS {
-        // A change that does not concern the Job controller.
-        let ttl = batch * ROUNDS + round;
-        cluster.update("jobs", NAMESPACE, "quiet", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(ttl));
-        while syncs.get_sample_count() < count + round {
-            tokio::task::yield_now().await;
-        }
-    }
-    let syncs_made = (syncs.get_sample_count() - count) as f64;
-    (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
-}
-
-/// The work duration of each key.
-fn syncs(metrics: &Metrics) -> Histogram {
-    // The work queue has registered this family; the call returns the existing one.
-    let family = metrics.histograms("workqueue_work_duration_seconds", "Duration of each sync.", &["name"], &[1.0]);
-    family.with_label_values(&["job"])
 }
 
 /// Runs the pods of the Job until its status shows all as ready.
@@ -96,17 +64,6 @@ async fn all_ready(cluster: &TestCluster, created: &parking_lot::Mutex<Vec<Strin
             cluster.update("pods", NAMESPACE, &name, |it| it["status"] = status);
         }
         sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Returns when there was no sync for [`REST`].
-async fn until_idle(syncs: &Histogram) {
-    loop {
-        let before = syncs.get_sample_count();
-        sleep(REST).await;
-        if syncs.get_sample_count() == before {
-            return;
-        }
     }
 }
 

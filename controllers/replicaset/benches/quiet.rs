@@ -4,18 +4,14 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::expect_used, reason = "a bench panics on errors")]
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use client::Limits;
-use clock::Clock;
-use controller::Builder;
-use harness::Rig;
-use metrics::Histogram;
+use harness::bench::{BATCHES, MeasuredController, PATIENCE, change_label, created_pods, large_cluster};
 use parking_lot::Mutex;
 use pods::{Pods, resident};
 use replicaset_controller::{NAME, Options};
 use serde_json::{Value, json};
-use test_cluster::{Change, TestCluster};
+use test_cluster::TestCluster;
 use tokio::time::{sleep, timeout};
 
 /// Pods as an API server sends them, which the benches of `api` measure too.
@@ -31,9 +27,7 @@ const PODS: usize = 100_000;
 /// More pods of the namespace, which no controller has.
 const ORPHANS: usize = 1_000;
 const REPLICAS: usize = 10;
-const BATCHES: u64 = 21;
 const ROUNDS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(300);
 /// While a set settles, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(6);
 /// The allocator returns unused pages to the system within this time.
@@ -42,39 +36,30 @@ const DECAY: Duration = Duration::from_secs(15);
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        // Only a few of the last writes are kept for watches, because the pods exist before the watch starts.
-        let options = test_cluster::Options { history: 5_000, ..test_cluster::Options::default() };
-        let cluster = TestCluster::with_options(Clock::system(), options);
-        cluster.set_recording(false);
+        let cluster = large_cluster();
         cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }));
         let bytes = create_others(&cluster);
         sleep(DECAY).await;
         let before = resident();
 
         let created = created_pods(&cluster);
-        let Rig { deps, scope, stop } = Rig::new(cluster.service(), Clock::system(), Limits::NONE);
-        let family = ["workqueue_work_duration_seconds", "Duration of each sync."];
-        let metrics = deps.metrics.clone();
-        let mut builder = Builder::new(NAME, deps);
-        replicaset_controller::start(&mut builder, Options::default());
-        let controller = builder.build();
-        scope.spawner().spawn("controller", async move { controller.run(stop, ready(())).await });
-        // The work queue has registered this family; the call returns the existing one.
-        let syncs = metrics.histograms(family[0], family[1], &["name"], &[1.0]).with_label_values(&["replicaset"]);
+        let controller = MeasuredController::start(&cluster, NAME, "replicaset", |builder| {
+            replicaset_controller::start(builder, Options::default());
+        });
         cluster.create(set());
         timeout(PATIENCE, run_pods(&cluster, &created)).await.expect("the pods are ready");
-        timeout(PATIENCE, until_idle(&syncs)).await.expect("the set is idle");
+        controller.until_idle(REST).await;
         sleep(DECAY).await;
         println!(
             "memory: {} bytes for each of {PODS} pods of {bytes} bytes, with all indexes of the controller (target: \
              1,000 bytes)",
             resident().saturating_sub(before) / PODS,
         );
-        measure(&cluster, &syncs, "each with a controller").await;
+        measure(&cluster, &controller, "each with a controller").await;
 
         (0..ORPHANS).for_each(|number| drop(cluster.create(orphan(number))));
-        timeout(PATIENCE, until_idle(&syncs)).await.expect("the set is idle");
-        measure(&cluster, &syncs, &format!("and {ORPHANS} in the namespace of the set without one")).await;
+        controller.until_idle(REST).await;
+        measure(&cluster, &controller, &format!("and {ORPHANS} in the namespace of the set without one")).await;
     });
 }
 
@@ -89,18 +74,6 @@ fn create_others(cluster: &TestCluster) -> usize {
     object(0).to_string().len()
 }
 
-/// The names of pods that were created since the list was last taken.
-fn created_pods(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
-    let created: Arc<Mutex<Vec<String>>> = Arc::default();
-    let names = created.clone();
-    cluster.observe(move |write| {
-        if write.change() == Change::Added && write.kind() == "Pod" {
-            names.lock().push(write.name().to_owned());
-        }
-    });
-    created
-}
-
 /// Runs the pods of the set until its status shows all as available.
 async fn run_pods(cluster: &TestCluster, created: &Mutex<Vec<String>>) {
     let is_done = |set: Value| set["status"]["availableReplicas"] == REPLICAS;
@@ -113,49 +86,13 @@ async fn run_pods(cluster: &TestCluster, created: &Mutex<Vec<String>>) {
     }
 }
 
-/// Returns when there was no sync for [`REST`].
-async fn until_idle(syncs: &Histogram) {
-    loop {
-        let before = syncs.get_sample_count();
-        sleep(REST).await;
-        if syncs.get_sample_count() == before {
-            return;
-        }
-    }
-}
-
-async fn measure(cluster: &TestCluster, syncs: &Histogram, whose: &str) {
-    let before = cluster.version();
-    let mut means = Vec::new();
-    for batch in 0..BATCHES {
-        means.push(timeout(PATIENCE, run_batch(cluster, syncs, batch)).await.expect("each change is synced"));
-    }
-    let written = cluster.version() - before - BATCHES * ROUNDS;
-    assert_eq!(written, 0, "a sync without changes writes nothing");
-    means.sort_by(f64::total_cmp);
+async fn measure(cluster: &TestCluster, controller: &MeasuredController, whose: &str) {
+    let object = ["replicasets.apps", NAMESPACE, "quiet"];
+    let (median, worst) = controller.measure_syncs(cluster, object, ROUNDS, change_label).await;
     println!(
-        "a sync that finds nothing to do: {:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {:.2} µs; {PODS} pods \
-         cached, {whose}, {REPLICAS} of the set; target: 10 µs)",
-        means[means.len() / 2],
-        means[means.len() - 1],
+        "a sync that finds nothing to do: {median:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {worst:.2} µs; \
+         {PODS} pods cached, {whose}, {REPLICAS} of the set; target: 10 µs)"
     );
-}
-
-/// Syncs the set many times. Returns the average duration in microseconds.
-async fn run_batch(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
-    let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
-    for round in 1..=ROUNDS {
-        // A change that does not concern the controller.
-        let value = (batch * ROUNDS + round).to_string();
-        cluster.update("replicasets.apps", NAMESPACE, "quiet", |it| {
-            it["metadata"]["labels"] = json!({ "round": value });
-        });
-        while syncs.get_sample_count() < count + round {
-            tokio::task::yield_now().await;
-        }
-    }
-    let syncs_made = (syncs.get_sample_count() - count) as f64;
-    (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
 }
 
 fn set() -> Value {

@@ -4,13 +4,9 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::expect_used, reason = "a bench panics on errors")]
 
-use std::{future::ready, time::Duration};
+use std::time::Duration;
 
-use client::Limits;
-use clock::Clock;
-use controller::Builder;
-use harness::Rig;
-use metrics::Histogram;
+use harness::bench::{BATCHES, MeasuredController, PATIENCE, change_label, large_cluster};
 use serde_json::{Value, json};
 use statefulset_controller::{NAME, Options};
 use test_cluster::TestCluster;
@@ -22,64 +18,29 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const NAMESPACE: &str = "default";
 const PODS: usize = 100_000;
 const REPLICAS: usize = 10;
-const BATCHES: usize = 21;
 const ROUNDS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(300);
 /// While a set settles, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(6);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let options = test_cluster::Options { history: 5_000, ..test_cluster::Options::default() };
-        let cluster = TestCluster::with_options(Clock::system(), options);
-        cluster.set_recording(false);
+        let cluster = large_cluster();
         (0..PODS).for_each(|number| drop(cluster.create(other(number))));
-        let Rig { deps, scope, stop } = Rig::new(cluster.service(), Clock::system(), Limits::NONE);
-        let family = ["workqueue_work_duration_seconds", "Duration of each sync."];
-        let metrics = deps.metrics.clone();
-        let mut builder = Builder::new(NAME, deps);
-        statefulset_controller::start(&mut builder, Options::default());
-        let controller = builder.build();
-        scope.spawner().spawn("controller", async move { controller.run(stop, ready(())).await });
-        // The work queue has registered this family; the call returns the existing one.
-        let syncs = metrics.histograms(family[0], family[1], &["name"], &[1.0]).with_label_values(&["statefulset"]);
+        let controller = MeasuredController::start(&cluster, NAME, "statefulset", |builder| {
+            statefulset_controller::start(builder, Options::default());
+        });
         cluster.create(set());
         timeout(PATIENCE, run_pods(&cluster)).await.expect("the pods are ready");
-        timeout(PATIENCE, until_idle(&syncs)).await.expect("the set is idle");
+        controller.until_idle(REST).await;
 
-        let before = cluster.version();
-        let mut means = Vec::with_capacity(BATCHES);
-        for batch in 0..BATCHES as u64 {
-            means.push(timeout(PATIENCE, run_batch(&cluster, &syncs, batch)).await.expect("each change is synced"));
-        }
-        let written = cluster.version() - before - BATCHES as u64 * ROUNDS;
-        assert_eq!(written, 0, "a sync without changes writes nothing");
-        means.sort_by(f64::total_cmp);
+        let object = ["statefulsets.apps", NAMESPACE, "quiet"];
+        let (median, worst) = controller.measure_syncs(&cluster, object, ROUNDS, change_label).await;
         println!(
-            "a sync that finds nothing to do: {:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {:.2} µs; {PODS} \
-             pods cached, half of them without an owner, {REPLICAS} of the set; target: 10 µs)",
-            means[BATCHES / 2],
-            means[BATCHES - 1],
+            "a sync that finds nothing to do: {median:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {worst:.2} µs; \
+             {PODS} pods cached, half of them without an owner, {REPLICAS} of the set; target: 10 µs)"
         );
     });
-}
-
-/// Syncs the set many times. Returns the average duration in microseconds.
-async fn run_batch(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
-    let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
-    for round in 1..=ROUNDS {
-        // A change that does not concern the controller.
-        let value = (batch * ROUNDS + round).to_string();
-        cluster.update("statefulsets.apps", NAMESPACE, "quiet", |it| {
-            it["metadata"]["labels"] = json!({ "round": value });
-        });
-        while syncs.get_sample_count() < count + round {
-            tokio::task::yield_now().await;
-        }
-    }
-    let syncs_made = (syncs.get_sample_count() - count) as f64;
-    (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
 }
 
 /// Runs the pods of the set until its status shows all as available.
@@ -93,17 +54,6 @@ async fn run_pods(cluster: &TestCluster) {
             }
         }
         sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Returns when there was no sync for [`REST`].
-async fn until_idle(syncs: &Histogram) {
-    loop {
-        let before = syncs.get_sample_count();
-        sleep(REST).await;
-        if syncs.get_sample_count() == before {
-            return;
-        }
     }
 }
 

@@ -1,45 +1,30 @@
 //! An in-memory cluster and the whole controller: informers, handlers, work queue, workers and client.
 
-use std::{future::ready, time::Duration};
+use std::time::Duration;
 
-use client::Limits;
-use clock::Clock;
 use controller::Builder;
 use daemonset_controller::{NAME, Options};
-use harness::Rig;
-use metrics::Histogram;
+use harness::bench::{MeasuredController, PATIENCE, change_label};
 use serde_json::{Value, json};
 use test_cluster::TestCluster;
 use tokio::time::{sleep, timeout};
 
 pub(crate) const NAMESPACE: &str = "default";
-pub(crate) const BATCHES: usize = 21;
 const SETS: &str = "daemonsets.apps";
 const HASH: &str = "controller-revision-hash";
-const PATIENCE: Duration = Duration::from_secs(300);
 /// While sets settle, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(6);
 
 /// A manager that runs only the DaemonSet controller.
-pub(crate) struct Manager {
-    /// The work duration of each key.
-    pub(crate) syncs: Histogram,
-    _rig: Rig,
-}
+pub(crate) struct Manager(pub(crate) MeasuredController);
 
 impl Manager {
     /// Sends requests without a rate limit. `declare` adds more to the controller.
     pub(crate) fn start(cluster: &TestCluster, declare: impl FnOnce(&mut Builder)) -> Self {
-        let rig = Rig::new(cluster.service(), Clock::system(), Limits::NONE);
-        let mut builder = Builder::new(NAME, rig.deps.clone());
-        daemonset_controller::start(&mut builder, Options::default());
-        declare(&mut builder);
-        let (controller, stop) = (builder.build(), rig.stop.clone());
-        rig.scope.spawner().spawn("controller", async move { controller.run(stop, ready(())).await });
-        // The work queue has registered this family; the call returns the existing one.
-        let family = ["workqueue_work_duration_seconds", "Duration of each sync."];
-        let syncs = rig.deps.metrics.histograms(family[0], family[1], &["name"], &[1.0]);
-        Self { syncs: syncs.with_label_values(&["daemonset"]), _rig: rig }
+        Self(MeasuredController::start(cluster, NAME, "daemonset", |builder| {
+            daemonset_controller::start(builder, Options::default());
+            declare(builder);
+        }))
     }
 
     /// Returns when each set has this number of available and current pods, and nothing is queued.
@@ -50,52 +35,13 @@ impl Manager {
                 .all(|it| set["status"][it] == pods)
         };
         timeout(PATIENCE, until_all(cluster, has_all)).await.expect("the pods are counted");
-        timeout(PATIENCE, self.until_idle()).await.expect("the sets are idle");
+        self.0.until_idle(REST).await;
     }
 
-    /// Returns when there was no sync for [`REST`].
-    async fn until_idle(&self) {
-        loop {
-            let before = self.syncs.get_sample_count();
-            sleep(REST).await;
-            if self.syncs.get_sample_count() == before {
-                return;
-            }
-        }
-    }
-
-    /// Syncs a set `rounds` times in each batch. Returns the median and the highest of the average durations, in
-    /// microseconds.
+    /// See [`MeasuredController::measure_syncs`].
     pub(crate) async fn measure_syncs(&self, cluster: &TestCluster, set: &str, rounds: u64) -> (f64, f64) {
-        let before = cluster.version();
-        let mut means = Vec::with_capacity(BATCHES);
-        for batch in 0..BATCHES as u64 {
-            let mean = timeout(PATIENCE, self.run_batch(cluster, set, batch, rounds)).await;
-            means.push(mean.expect("each change is synced"));
-        }
-        let written = cluster.version() - before - BATCHES as u64 * rounds;
-        assert_eq!(written, 0, "a sync without changes writes nothing");
-        median_and_worst(means)
+        self.0.measure_syncs(cluster, [SETS, NAMESPACE, set], rounds, change_label).await
     }
-
-    async fn run_batch(&self, cluster: &TestCluster, set: &str, batch: u64, rounds: u64) -> f64 {
-        let (count, sum) = (self.syncs.get_sample_count(), self.syncs.get_sample_sum());
-        for round in 1..=rounds {
-            // A change that does not concern the controller.
-            let value = (batch * rounds + round).to_string();
-            cluster.update(SETS, NAMESPACE, set, |it| it["metadata"]["labels"] = json!({ "round": value }));
-            while self.syncs.get_sample_count() < count + round {
-                tokio::task::yield_now().await;
-            }
-        }
-        let syncs_made = (self.syncs.get_sample_count() - count) as f64;
-        (self.syncs.get_sample_sum() - sum) * 1e6 / syncs_made
-    }
-}
-
-pub(crate) fn median_and_worst(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[values.len() - 1])
 }
 
 /// A set of the cluster.

@@ -5,17 +5,8 @@ use serde_json::{Value, json};
 
 use crate::world::{MS, SEC, World, pairs, rolling};
 
-/// A Deployment of 10 with surge 3 and 2 unavailable whose new template has five pods, none of them available.
 async fn stuck() -> (World, harness::Manager) {
-    let (world, manager) =
-        World::running(json!({ "replicas": 10, "strategy": rolling(json!("25%"), json!("25%")) })).await;
-    world.set_image("two");
-    pass(100 * MS).await;
-    world.run_set("one", 8);
-    world.run_set("two", 0);
-    pass(SEC).await;
-    assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 5)]));
-    (world, manager)
+    World::with_broken_rollout(json!("25%"), json!("25%")).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,17 +3,10 @@
 use harness::pass;
 use serde_json::json;
 
-use crate::world::{DESIRED, MAX, MS, SEC, World, annotation, pairs, rolling};
+use crate::world::{DESIRED, MAX, SEC, World, annotation, pairs};
 
-/// Eight old pods and five of a new, broken template.
 async fn broken() -> (World, harness::Manager) {
-    let (world, manager) = World::running(json!({ "replicas": 10, "strategy": rolling(json!(3), json!(2)) })).await;
-    world.set_image("two");
-    pass(100 * MS).await;
-    world.run_set("one", 8);
-    world.run_set("two", 0);
-    pass(SEC).await;
-    assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 5)]));
+    let (world, manager) = World::with_broken_rollout(json!(3), json!(2)).await;
     world.cluster.clear_requests();
     (world, manager)
 }

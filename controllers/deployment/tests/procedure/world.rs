@@ -47,6 +47,19 @@ impl World {
         manager
     }
 
+    /// A Deployment of 10 with surge 3 and 2 unavailable, with eight old pods and five of a new template, none of which is
+    /// available.
+    pub(crate) async fn with_broken_rollout(surge: Value, unavailable: Value) -> (Self, Manager) {
+        let (world, manager) = Self::running(json!({ "replicas": 10, "strategy": rolling(surge, unavailable) })).await;
+        world.set_image("two");
+        pass(100 * MS).await;
+        world.run_set("one", 8);
+        world.run_set("two", 0);
+        pass(SEC).await;
+        assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 5)]));
+        (world, manager)
+    }
+
     /// A Deployment whose rollout is complete, and its manager. The calls so far are forgotten.
     pub(crate) async fn running(spec: Value) -> (Self, Manager) {
         let world = Self::new();

@@ -1,6 +1,6 @@
 //! Creation of pods, slow start, refusals and replacements.
 
-use harness::{NAMESPACE, failure, pass};
+use harness::{Manager, NAMESPACE, failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
@@ -188,9 +188,8 @@ async fn pods_that_were_counted_once_occupy_no_slot() {
     assert_eq!((world.pods().len(), world.own().len()), (6, 1));
 }
 
-/// Without the limit a webhook that changes the labels of pods would lead to pods without end.
-#[tokio::test(start_paused = true)]
-async fn pods_that_never_count_are_created_at_most_twice_the_replicas() {
+/// A set of two whose new pods are not shown by the cache.
+async fn unseen_pods() -> (World, Manager) {
     let world = World::new();
     let cluster = world.cluster.clone();
     world.fail_requests(move |line, _| {
@@ -199,8 +198,15 @@ async fn pods_that_never_count_are_created_at_most_twice_the_replicas() {
         }
         None
     });
-    let _manager = world.start().await;
+    let manager = world.start().await;
     world.set(2, json!({}));
+    (world, manager)
+}
+
+/// Without the limit a webhook that changes the labels of pods would lead to pods without end.
+#[tokio::test(start_paused = true)]
+async fn pods_that_never_count_are_created_at_most_twice_the_replicas() {
+    let (world, _manager) = unseen_pods().await;
     for _ in 0..20 {
         pass(SEC).await;
         // The cache never shows them with their labels.
@@ -220,16 +226,7 @@ async fn pods_that_never_count_are_created_at_most_twice_the_replicas() {
 /// With the gate, a pod that the set never counts would be replaced at once, without end.
 #[tokio::test(start_paused = true)]
 async fn pods_that_another_controller_takes_are_created_at_most_twice_the_replicas() {
-    let world = World::new();
-    let cluster = world.cluster.clone();
-    world.fail_requests(move |line, _| {
-        if line == "create pods" {
-            cluster.freeze_watches("pods");
-        }
-        None
-    });
-    let _manager = world.start().await;
-    world.set(2, json!({}));
+    let (world, _manager) = unseen_pods().await;
     let other =
         json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "other", "controller": true }]);
     for _ in 0..20 {
