@@ -101,8 +101,10 @@ async fn reconcile(
         return Ok(await_cache(ctx, deployment));
     }
     sort(&mut sets);
-    let hash = hash_of_new(ctx, deployment, &sets)?;
-    let snapshot = gather(ctx, deployment, &sets, &hash)?;
+    let new = find_new(ctx, deployment, &sets)?;
+    // Only the name of a ReplicaSet that does not exist yet contains it.
+    let hash = if new.is_none() { hash_of_new(deployment)? } else { String::new() };
+    let snapshot = gather(ctx, deployment, &sets, new, &hash)?;
     let mut plan = plan(&snapshot);
     let mut applied = apply(ctx, owner, &hash, &snapshot, &plan).await;
     if applied.failure.is_none() {
@@ -177,11 +179,8 @@ fn find_new(ctx: &Ctx, deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> Res
     Ok(found?)
 }
 
-/// The hash in the name of the new ReplicaSet; empty if it exists.
-fn hash_of_new(ctx: &Ctx, deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> Result<String, SyncError> {
-    if find_new(ctx, deployment, sets)?.is_some() {
-        return Ok(String::new());
-    }
+/// The hash in the name of the new ReplicaSet.
+fn hash_of_new(deployment: &Deployment) -> Result<String, SyncError> {
     let template = serde_json::from_str(&deployment.spec.template)?;
     Ok(revisions::encode_hash(template_hash(&template, deployment.status.collision_count)))
 }
@@ -190,9 +189,9 @@ fn gather<'a>(
     ctx: &Ctx,
     deployment: &'a Deployment,
     sets: &'a [Arc<ReplicaSet>],
+    new: Option<usize>,
     hash: &str,
 ) -> Result<Snapshot<'a>, SyncError> {
-    let new = find_new(ctx, deployment, sets)?;
     let new_set = new.and_then(|at| sets.get(at));
     let new_annotations = new_set.map(|it| annotations::all(it.raw_metadata())).transpose()?;
     let recreates = deployment.spec.strategy == DeploymentStrategy::Recreate;
