@@ -30,6 +30,8 @@ struct Inner {
 
 #[derive(Clone, Default)]
 struct State {
+    elects: bool,
+    /// Set when the election begins.
     election: Option<leader_election::Health>,
     /// Empty on a standby.
     controllers: Vec<RunningController>,
@@ -85,7 +87,13 @@ impl Probe {
 }
 
 impl HealthChecks {
-    /// Adds the check of the Lease.
+    /// Adds the check of the Lease. It passes until [`HealthChecks::set_election`], as upstream's
+    /// `LeaderHealthzAdaptor` without an elector.
+    pub fn declare_election(&self) {
+        self.0.state.lock().elects = true;
+    }
+
+    /// Lets the check of the Lease read the state of this election.
     pub fn set_election(&self, election: leader_election::Health) {
         self.0.state.lock().election = Some(election);
     }
@@ -149,14 +157,14 @@ impl HealthChecks {
 
     fn checks(&self, probe: Probe) -> Vec<Check> {
         // The lock is released first, because the checks take other locks.
-        let State { election, controllers, held_back, informers } = self.0.state.lock().clone();
-        let election =
-            election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
+        let State { elects, election, controllers, held_back, informers } = self.0.state.lock().clone();
+        let held = election.map_or(Ok(()), |it| it.check().map_err(|err| err.to_string()));
+        let election = elects.then(|| Check::new("leaderElection", held));
         let controllers = controllers.iter().map(|RunningController { name, worker_health, .. }| {
             let stuck = worker_health.iter().find_map(|it| it.read().check().err());
             Check::new(name, stuck.map_or(Ok(()), |it| Err(it.to_string())))
         });
-        let mut checks: Vec<Check> = election.chain(controllers).collect();
+        let mut checks: Vec<Check> = election.into_iter().chain(controllers).collect();
         if probe == Probe::Readyz {
             checks.extend(held_back.into_iter().map(|(name, why)| held_back_check(name, &why)));
             checks.extend(informers.iter().flat_map(Informers::all).map(|it| sync_check(&*it)));

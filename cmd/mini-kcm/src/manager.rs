@@ -201,6 +201,10 @@ impl Manager {
     }
 
     async fn run(&mut self) -> Result<(), String> {
+        if self.config.election.is_some() {
+            // Before the port is open, so that each probe contains the check.
+            self.health.declare_election();
+        }
         if let Some(serving) = &self.config.serving {
             let runtime_deps = (self.deps.seed, self.deps.scope.spawner());
             let (pages, review_connections) = (pages::router(self.page_data()), self.deps.review_connections.clone());

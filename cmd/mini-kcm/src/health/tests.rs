@@ -31,6 +31,14 @@ async fn acceptance_shell_023_verbose_answers_have_a_line_per_check() {
     );
 }
 
+#[test]
+fn check_of_the_lease_passes_before_the_election_begins() {
+    let health = HealthChecks::default();
+    health.declare_election();
+    let text = health.run_checks(Probe::Healthz, &ProbeQuery::parse("verbose")).text;
+    assert_eq!(text, "[+]leaderElection ok\nhealthz check passed\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn controller_with_stuck_workers_fails_only_its_own_check() {
     let health = HealthChecks::default();

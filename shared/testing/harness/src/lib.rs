@@ -1,7 +1,7 @@
 //! What the tests of several crates share; never part of mini-kcm.
 //!
 //! [`World`]: one controller against the in-memory API server, in virtual time. [`Rig`]: what a controller gets from its
-//! manager. [`Log`]: the lines that a test has logged. [`bench`]: one controller in real time, whose syncs are measured.
+//! manager. [`Log`]: the lines that a test has logged. [`mod@bench`]: one controller in real time, whose syncs are measured.
 
 #![expect(clippy::unwrap_used, reason = "tests panic on missing values")]
 
