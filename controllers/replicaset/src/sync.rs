@@ -104,14 +104,20 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         now,
     };
     let mut next = None;
-    let (done, managed) = if may_change {
+    let (done, managed, mut deleted) = if may_change {
         let plan = plan(&snapshot);
         report(ctx, &owner, &snapshot, &plan, &own);
         next = plan.check_after();
-        (apply(ctx, &owner, &snapshot, &plan).await, Managed::Done)
+        let victims = victims_of(ctx, &snapshot, &plan);
+        let deleted = victims.iter().map(|it| it.meta.uid.clone()).collect();
+        (apply(ctx, &owner, &snapshot, &plan, victims).await, Managed::Done, deleted)
     } else {
-        (repeat_deletions(ctx, set, &owner, &active, &expected_deletions).await, Managed::Skipped)
+        let done = repeat_deletions(ctx, set, &owner, &active, &expected_deletions).await;
+        (done, Managed::Skipped, expected_deletions)
     };
+    if done.is_err() {
+        deleted = ctx.memory.expectations.expected_deletions(&owner.uid);
+    }
     let managed = done.as_ref().err().map_or(managed, ApplyError::managed);
     // After a lost event nothing else would enqueue the set.
     let at = ctx.clock.now();
@@ -119,7 +125,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     next = earliest(next, deadline.map(|it| it.saturating_duration_since(at)));
 
     // The status is written even after a failure, which has precedence over an error of the status.
-    let status = next_status(&snapshot, &managed, &owner.generate_name());
+    let status = next_status(&snapshot, &deleted, &managed, &owner.generate_name());
     let written = match status_write(&set.status, &status, set.spec.replicas, since_status(ctx, &owner.uid)) {
         StatusWrite::Never => Ok(()),
         StatusWrite::Now => put_status(ctx, object, &status).await,
@@ -179,11 +185,24 @@ fn report<K: Kind>(ctx: &Ctx<K>, owner: &Owner, snapshot: &Snapshot<'_>, plan: &
     }
 }
 
-async fn apply<K: Kind>(ctx: &Ctx<K>, owner: &Owner, snapshot: &Snapshot<'_>, plan: &Plan) -> Result<(), ApplyError> {
+fn victims_of<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Arc<Pod>> {
+    match plan.pods {
+        PodChange::Delete(count) => choose(ctx, snapshot, count),
+        PodChange::Keep | PodChange::Create(_) => Vec::new(),
+    }
+}
+
+async fn apply<K: Kind>(
+    ctx: &Ctx<K>,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    plan: &Plan,
+    victims: Vec<Arc<Pod>>,
+) -> Result<(), ApplyError> {
     match plan.pods {
         PodChange::Keep => Ok(()),
         PodChange::Create(count) => create(ctx, snapshot.set, owner, count).await,
-        PodChange::Delete(count) => delete(ctx, snapshot.set, owner, choose(ctx, snapshot, count)).await,
+        PodChange::Delete(_) => delete(ctx, snapshot.set, owner, victims).await,
     }
 }
 

@@ -149,6 +149,11 @@ fn deployments_random() {
 }
 
 #[test]
+fn deployments_sweep() {
+    sim::sweep(&workloads::swept_deployments());
+}
+
+#[test]
 fn acceptance_ttl_019_pods_of_expired_job_are_deleted_before_the_job() {
     sim::trace(&garbage::expired_job(), 0).unwrap();
 }

@@ -64,6 +64,11 @@ pub(crate) fn deployments() -> Scenario {
     Scenario::new("deployments", run_deployments)
 }
 
+/// For a sweep: a rolling update, a rollback, and an update with the strategy Recreate.
+pub(crate) fn swept_deployments() -> Scenario {
+    Scenario::new("deployments, swept", run_swept_deployments).sweeping_one_of(16)
+}
+
 async fn run_sets(world: World) -> Result<(), String> {
     run(world, OF_PODS, |world, rng| {
         for number in 0..rng.u8(1..3) {
@@ -117,6 +122,31 @@ async fn run_swept_sets(world: World) -> Result<(), String> {
     resize("r0", SETS, 1);
     resize("c0", CONTROLLERS, 0);
     world.sleep(MS * 4_000).await;
+    finish(&world).await
+}
+
+async fn run_swept_deployments(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    start(&world, false, &mut rng);
+    users::create_deployment(&world, "d0", |_| {});
+    users::create_deployment(&world, "d1", |it| {
+        it["spec"]["replicas"] = 1.into();
+        it["spec"]["strategy"] = json!({ "type": "Recreate" });
+    });
+    world.run_elected("a", LEASE, manager(ALL));
+    world.sleep(MS * 4_000).await;
+    let update = |image: &str| {
+        for name in ["d0", "d1"] {
+            users::change(&world, DEPLOYMENTS, name, |it| users::set_image(it, image));
+        }
+    };
+    update("two");
+    world.run_elected("b", LEASE, manager(ALL));
+    world.sleep(MS * 3_000).await;
+    update("one");
+    world.sleep(MS * 5_000).await;
+    users::change(&world, DEPLOYMENTS, "d0", |it| it["spec"]["replicas"] = 1.into());
+    world.sleep(MS * 3_000).await;
     finish(&world).await
 }
 

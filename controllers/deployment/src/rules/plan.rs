@@ -243,7 +243,7 @@ impl<'a> Draft<'a> {
                 if next != size(set) {
                     return self.resize(at, next);
                 }
-                (size(set), i64::from(set.status.available))
+                (size(set), rollout::available_of_new(set))
             }
         };
         let shrunk = rollout::shrunk_old_sets(snapshot, new);

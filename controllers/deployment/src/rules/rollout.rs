@@ -17,14 +17,27 @@ pub(crate) fn shrunk_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(
     let new_available = new_available.min(new_size);
     let total = sets.iter().map(|it| it.size).sum::<i64>() + new_size;
     let budget = total - limits.min_available() - (new_size - new_available);
-    // The status of a set that was just scaled down is late: pods that are being deleted count as available. Nothing is
+    // The status of a set that was just resized is late: pods that are being deleted count as available. Nothing is
     // decided until it has caught up, because they would be counted twice.
-    if budget <= 0 || sets.iter().any(|it| it.available > it.size) {
+    if budget <= 0
+        || snapshot.active_old().any(|(_, set)| !is_observed(set))
+        || sets.iter().any(|it| it.available > it.size)
+    {
         return Vec::new();
     }
     shrink_unhealthy(&mut sets, budget);
     shrink_available(&mut sets, limits, new_available);
     sets.into_iter().filter(|it| it.next != it.size).map(|it| (it.at, it.next)).collect()
+}
+
+/// The available pods of the new ReplicaSet. A status before its last change of size may count pods that were deleted.
+pub(crate) fn available_of_new(set: &ReplicaSet) -> i64 {
+    if is_observed(set) { i64::from(set.status.available) } else { 0 }
+}
+
+/// The status is of the present size or a later one.
+fn is_observed(set: &ReplicaSet) -> bool {
+    set.status.observed_generation >= set.generation
 }
 
 struct OldSet {
@@ -109,6 +122,8 @@ mod tests {
     fn acceptance_deploy_032_a_late_status_of_an_old_set_stops_all_until_it_has_caught_up() {
         assert_eq!(sizes(&["a old 5/8 age:2", "b old 3 age:1"], (5, 5)), [5, 3]);
         assert_eq!(sizes(&["a old 5 age:2", "b old 3 age:1"], (5, 5)), [0, 3]);
+        assert_eq!(sizes(&["a old 5 unobserved age:2", "b old 3 age:1"], (5, 5)), [5, 3], "shrunk and grown again");
+        assert_eq!(sizes(&["a old 5 age:2", "b old 0 unobserved age:1"], (5, 5)), [3, 0], "has no pods to count");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The status of a set (`calculateStatus`).
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use api::{Condition, ConditionStatus, Labels, Pod, ReplicaSetStatus};
+use api::{Condition, ConditionStatus, Labels, Pod, ReplicaSetStatus, Uid};
 use workload::{StatusChange, StatusWrite, is_available, is_ready};
 
 use crate::rules::plan::{Snapshot, wanted};
@@ -21,15 +21,23 @@ pub(crate) enum Managed {
     Failed(String),
 }
 
-/// The next status. `generate_name` is the prefix of the names of the pods.
-pub(crate) fn next_status(snapshot: &Snapshot<'_>, managed: &Managed, generate_name: &str) -> ReplicaSetStatus {
+/// The next status. `deleted` are pods whose deletion was sent and not observed: none of them counts as ready, because the
+/// cache may be late, and a Deployment would delete others while it counts on them (upstream counts them).
+/// `generate_name` is the prefix of the names of the pods.
+pub(crate) fn next_status(
+    snapshot: &Snapshot<'_>,
+    deleted: &HashSet<Uid>,
+    managed: &Managed,
+    generate_name: &str,
+) -> ReplicaSetStatus {
     let Snapshot { set, active, terminating, now, .. } = snapshot;
     let mut status = set.status.clone();
     let count = |counts: &dyn Fn(&Pod) -> bool| saturated(active.iter().filter(|it| counts(it)).count());
     status.replicas = saturated(active.len());
     status.fully_labeled = count(&|it: &Pod| has_labels(it, &set.spec.template_labels));
-    status.ready = count(&is_ready);
-    status.available = count(&|it: &Pod| is_available(it, set.spec.min_ready_seconds, *now));
+    status.ready = count(&|it: &Pod| is_ready(it) && !deleted.contains(&it.meta.uid));
+    status.available =
+        count(&|it: &Pod| is_available(it, set.spec.min_ready_seconds, *now) && !deleted.contains(&it.meta.uid));
     status.terminating = terminating.map(saturated);
     status.observed_generation = set.generation;
     match managed {

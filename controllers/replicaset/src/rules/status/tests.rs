@@ -13,7 +13,7 @@ fn status_of(spec: Value, status: Value, rows: &[&str], managed: &Managed) -> Re
 }
 
 fn status_for(set: &ReplicaSet, active: &[Arc<Pod>], managed: &Managed) -> ReplicaSetStatus {
-    next_status(&Snapshot { set, active, now: now(), ..BASE.snapshot() }, managed, "rs-")
+    next_status(&Snapshot { set, active, now: now(), ..BASE.snapshot() }, &HashSet::new(), managed, "rs-")
 }
 
 /// replicas, fullyLabeledReplicas, readyReplicas, availableReplicas
@@ -31,6 +31,14 @@ fn acceptance_rs_044_pods_are_counted_by_state() {
 }
 
 #[test]
+fn a_pod_whose_deletion_was_not_observed_is_not_counted_as_ready() {
+    let (set, active) = (set_with(json!({}), json!({}), json!({})), pods(&["ready:0", "ready:0"]));
+    let snapshot = Snapshot { set: &set, active: &active, now: now(), ..BASE.snapshot() };
+    let next = next_status(&snapshot, &HashSet::from([active[0].meta.uid.clone()]), &Managed::Done, "rs-");
+    assert_eq!([next.replicas, next.fully_labeled, next.ready, next.available], [2, 2, 1, 1]);
+}
+
+#[test]
 fn acceptance_rs_047_pods_with_all_labels_of_the_template_are_fully_labeled() {
     let template = json!({ "metadata": { "labels": { "app": "rs", "extra": "x" } } });
     let spec = json!({ "template": template });
@@ -42,7 +50,7 @@ fn terminating_pods_are_counted_only_if_they_are_known() {
     let set = set_with(json!({}), json!({}), json!({ "terminatingReplicas": 1 }));
     let next = |terminating| {
         let snapshot = Snapshot { set: &set, now: now(), terminating, ..BASE.snapshot() };
-        next_status(&snapshot, &Managed::Done, "rs-").terminating
+        next_status(&snapshot, &HashSet::new(), &Managed::Done, "rs-").terminating
     };
     assert_eq!([next(None), next(Some(0)), next(Some(2))], [None, Some(0), Some(2)]);
 }
