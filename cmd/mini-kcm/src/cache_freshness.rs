@@ -115,14 +115,16 @@ impl CacheFreshness {
     }
 
     /// Starts one new proof of each of these informers in the middle of a term: another manager may have written until
-    /// now.
-    pub fn prove_again<'a>(&mut self, caches: impl IntoIterator<Item = &'a Cache>) {
+    /// now. Until `last_write` the server may store a create of this process whose outcome nobody waits for any more.
+    pub fn prove_again<'a>(&mut self, caches: impl IntoIterator<Item = &'a Cache>, last_write: Option<BootInstant>) {
+        let begun_at = self.clock.boot();
+        let begun_at = last_write.map_or(begun_at, |it| it.max(begun_at));
         let needed = caches.into_iter().filter(|it| it.proof == Proof::Needed);
         let informers: BTreeMap<Resource, Arc<dyn Watched>> =
             needed.map(|it| (it.watched.resource().clone(), it.watched.clone())).collect();
         for (resource, watched) in informers {
-            let (api, clock, now) = (self.api.clone(), self.clock.clone(), self.clock.boot());
-            self.start_proof(resource, now, prove(watched, api, clock, now));
+            let (api, clock) = (self.api.clone(), self.clock.clone());
+            self.start_proof(resource, begun_at, prove(watched, api, clock, begun_at));
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, watch};
 pub use self::verdict::{HeldBack, Verdict};
 use self::{
     built_in::{LeaseKey, PROGRAM, built_in_pods},
-    sight::{LeaseLook, LeaseRecord, Look, Sight, is_written_by_other_manager},
+    sight::{LeaseLook, LeaseRecord, Look, LookTime, Sight, is_written_by_other_manager},
     verdict::{Ours, decide},
 };
 use crate::{config::Config, preflight::Preflight};
@@ -34,6 +34,8 @@ use crate::{config::Config, preflight::Preflight};
 const INTERVAL: Duration = Duration::from_secs(3);
 /// The pause while no look has succeeded yet and controllers wait for it.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a new leader tries to look before it steps down. Longer than refused reads are tried again.
+const FIRST_LOOK: Duration = Duration::from_secs(60);
 /// The timeout of one look.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// The labels of the pods, as kubeadm and RKE2, and as kops write them. A list of the whole namespace would contain a
@@ -78,10 +80,17 @@ impl Interlock {
     }
 
     /// Looks now, again and again until it succeeds.
-    pub async fn look_until_success(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When it has not succeeded within a minute: the reason why this manager should not lead.
+    pub async fn look_until_success(&self) -> Result<(), String> {
+        let deadline = self.clock.now() + FIRST_LOOK;
         loop {
             match self.look().await {
-                Ok(verdict) => return verdict,
+                Ok(_) => return Ok(()),
+                Err(err) if self.clock.now() >= deadline => {
+                    return Err(format!("cannot look for other controller managers: {err}"));
+                }
                 Err(err) => {
                     tracing::warn!(%err, "Cannot look for other controller managers: controllers do not start before");
                 }
@@ -111,8 +120,11 @@ impl Interlock {
     /// When a request failed in another way than by a missing right or object.
     pub async fn look(&self) -> Result<Verdict, ApiError> {
         let mut sight = self.sight.lock().await;
+        let begun = self.clock.now();
         let look = client::within(TIMEOUT, self.read()).await?;
-        let Some(managers) = sight.observe(look, self.clock.now()) else {
+        let ended = self.clock.now();
+        let Some(managers) = sight.observe(look, LookTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT })
+        else {
             return Err(ApiError::unknown("a read that was allowed before is refused"));
         };
         let verdict = decide(&self.ours, &managers, &self.preflight.foreign_writers());

@@ -382,10 +382,7 @@ impl Manager {
         let mut verdicts = self.interlock.verdicts();
         let end = {
             // Until the server is healthy and other managers are looked for, no controller acts.
-            let ready = async {
-                let look = async { Ok(self.interlock.look_until_success().await) };
-                tokio::try_join!(self.wait_for_server(), look)
-            };
+            let ready = async { tokio::try_join!(self.wait_for_server(), self.interlock.look_until_success()) };
             let mut deps = term_controllers::Deps {
                 declare: &|registration: &'static Registration| self.declare_one(registration),
                 freshness: &mut freshness,

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use client::Term;
+use clock::BootInstant;
 use controller::{Controller, Registration};
 use events::Recorder;
 use metrics::{IntGaugeVec, Metrics};
@@ -79,6 +80,8 @@ struct ControllerEntry {
     running: Option<Running>,
     /// It was held back, so its caches must be proved again before it runs.
     was_held_back: bool,
+    /// Until when the server may store creates that it sent before it was stopped.
+    last_write: Option<BootInstant>,
 }
 
 struct Running {
@@ -95,8 +98,9 @@ struct Running {
 impl ControllerEntry {
     /// Stops a running controller whose work another manager does. Unlike at the end of a term, its running syncs must
     /// not write any more. Requests in flight are completed.
-    fn stop(&self) {
+    fn stop(&mut self) {
         if let Some(Running { stop, switch, .. }) = &self.running {
+            self.last_write = switch.fence.last_write().or(self.last_write);
             switch.fence.end();
             stop.cancel();
             switch.stopping.cancel();
@@ -131,6 +135,7 @@ impl TermControllers {
             declared: Some(it),
             running: None,
             was_held_back: false,
+            last_write: None,
         };
         Self {
             entries: declared.into_iter().map(entry).collect(),
@@ -157,11 +162,13 @@ impl TermControllers {
         deps: &mut Deps<'_>,
     ) -> String {
         loop {
-            let verdict = verdicts.borrow_and_update().clone().unwrap_or_default();
-            if let Some(refusal) = verdict.refusal {
-                return refusal;
+            // No controller runs before the first verdict.
+            if let Some(Verdict { held_back, refusal }) = verdicts.borrow_and_update().clone() {
+                if let Some(refusal) = refusal {
+                    return refusal;
+                }
+                self.apply(held_back, deps);
             }
-            self.apply(verdict.held_back, deps);
             let must_start_soon =
                 |it: &ControllerEntry| it.is_stopped() && !self.held_back.contains_key(it.registration.name);
             let is_stopping = self.entries.iter().any(must_start_soon);
@@ -197,8 +204,9 @@ impl TermControllers {
             }
         }
         // The proofs of the new term are older than the last writes of the other manager.
-        let stale = starting.iter().filter(|(_, _, was_held_back)| *was_held_back);
-        deps.freshness.prove_again(stale.flat_map(|(_, it, _)| it.controller.caches()));
+        let stale = || starting.iter().filter(|(_, _, was_held_back)| *was_held_back);
+        let last_write = stale().filter_map(|(index, ..)| self.entries.get(*index)?.last_write).max();
+        deps.freshness.prove_again(stale().flat_map(|(_, it, _)| it.controller.caches()), last_write);
         for (index, declared, _) in starting {
             let running = self.start(declared, deps);
             if let Some(entry) = self.entries.get_mut(index) {

@@ -6,7 +6,7 @@ use std::{
     convert::Infallible,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -24,8 +24,11 @@ use tasks::Spawner;
 use tokio::sync::Mutex;
 
 use crate::support::shipped::{KUBEADM, account_for, documents, in_cluster, strings, with_files_of};
-
-pub(crate) const NODE: &str = "cp1";
+/// The only node. As with kubeadm its name is the host name, which is the first part of a Go manager's identity.
+static NODE: LazyLock<String> = LazyLock::new(|| {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_ascii_lowercase()
+});
 pub(crate) const BUILT_IN: &str = "kube-controller-manager";
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -140,19 +143,19 @@ impl Kubelet {
 
     async fn register(&self) -> anyhow::Result<()> {
         let taint = json!({ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" });
-        let labels = json!({ "node-role.kubernetes.io/control-plane": "", "kubernetes.io/hostname": NODE,
+        let labels = json!({ "node-role.kubernetes.io/control-plane": "", "kubernetes.io/hostname": *NODE,
             "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
             "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64" });
         let resources = json!({ "cpu": "8", "memory": "16Gi", "pods": "110" });
         let now = Clock::system().wall();
         let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready",
             "lastHeartbeatTime": now, "lastTransitionTime": now });
-        let node = json!({ "metadata": { "name": NODE, "labels": labels }, "spec": { "taints": [taint] },
+        let node = json!({ "metadata": { "name": *NODE, "labels": labels }, "spec": { "taints": [taint] },
             "status": { "capacity": resources, "allocatable": resources, "conditions": [ready] } });
         self.admin.create("/api/v1/nodes", &node).await?;
-        let spec = json!({ "holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": micro(now) });
+        let spec = json!({ "holderIdentity": *NODE, "leaseDurationSeconds": 40, "renewTime": micro(now) });
         eventually("the namespace of node Leases", TO_STOP, async || {
-            self.admin.create(LEASES, &json!({ "metadata": { "name": NODE }, "spec": spec })).await.map(Some)
+            self.admin.create(LEASES, &json!({ "metadata": { "name": *NODE }, "spec": spec })).await.map(Some)
         })
         .await?;
         Ok(())
@@ -162,7 +165,7 @@ impl Kubelet {
         loop {
             let renewal = json!({ "spec": { "renewTime": micro(Clock::system().wall()) } });
             // A heartbeat that fails is followed by the next one.
-            let _ = self.admin.merge(&format!("{LEASES}/{NODE}"), &renewal).await;
+            let _ = self.admin.merge(&format!("{LEASES}/{}", *NODE), &renewal).await;
             tokio::time::sleep(HEARTBEAT).await;
         }
     }
@@ -210,7 +213,7 @@ impl Kubelet {
     }
 
     async fn create_mirror_pod(&self, manifest: &Value) -> anyhow::Result<()> {
-        let name = format!("{BUILT_IN}-{NODE}");
+        let name = format!("{BUILT_IN}-{}", *NODE);
         let path = format!("{PODS}/{name}");
         if self.admin.find(&path).await?.is_some() {
             self.admin.delete_now(&path).await?;
@@ -220,7 +223,7 @@ impl Kubelet {
         pod["metadata"]["name"] = json!(name);
         pod["metadata"]["annotations"] = json!({ "kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash,
             "kubernetes.io/config.source": "file" });
-        pod["spec"]["nodeName"] = json!(NODE);
+        pod["spec"]["nodeName"] = json!(*NODE);
         pod["spec"]["tolerations"] = json!([{ "effect": "NoExecute", "operator": "Exists" }]);
         self.admin.create(PODS, &pod).await?;
         self.admin.merge(&format!("{path}/status"), &json!({ "status": { "phase": "Running" } })).await?;
@@ -236,7 +239,7 @@ impl Kubelet {
             let name = name(object);
             if !object["spec"]["nodeName"].is_string() {
                 // The scheduler of the fake nodes knows only those.
-                let target = json!({ "kind": "Node", "name": NODE });
+                let target = json!({ "kind": "Node", "name": *NODE });
                 let binding = json!({ "metadata": { "name": name }, "target": target });
                 self.admin.create(&format!("{PODS}/{name}/binding"), &binding).await?;
             }

@@ -47,10 +47,11 @@ pub(super) enum BuiltInControllers {
 
 impl BuiltInPod {
     /// True when this identity, `<host name>_<uuid>`, is that of a manager on the node of this pod. The name of a node is
-    /// its host name in lower case, in some clouds with the domain.
+    /// its host name in lower case. In some clouds only one of the two contains the domain, so it is not compared.
     pub(super) fn has_identity(&self, holder: &str) -> bool {
         let Some(((host, _), node)) = holder.rsplit_once('_').zip(self.node.as_deref()) else { return false };
-        node.strip_prefix(&host.to_ascii_lowercase()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        let [host, node] = [host, node].map(|it| it.split('.').next().unwrap_or_default());
+        !host.is_empty() && host.eq_ignore_ascii_case(node)
     }
 
     /// True when it competes for the Lease of the built-in manager.
@@ -231,10 +232,12 @@ mod tests {
             ("cp1", "cp1_0-1", true),
             ("cp1", "CP1_0-1", true),
             ("cp1.zone.internal", "cp1_0-1", true),
+            ("cp1", "cp1.zone.internal_0-1", true),
             ("cp10", "cp1_0-1", false),
             ("cp1", "cp10_0-1", false),
             ("cp1", "cp1", false),
             ("cp1", "", false),
+            ("cp1", "_0-1", false),
         ] {
             pod["spec"]["nodeName"] = json!(node);
             assert_eq!(built_in_pod(&pod).unwrap().has_identity(holder), want, "{node} {holder}");

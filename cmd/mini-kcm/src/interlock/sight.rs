@@ -12,9 +12,12 @@ const POD_GONE_AFTER: Duration = Duration::from_secs(30);
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// The default of `--leader-elect-lease-duration`.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A Lease is fresh for this part of its duration. With the pause between two looks, the rest is enough to stop
-/// controllers before another manager acquires it.
-const FRESH_PART: u32 = 3;
+/// A manager that was seen counts as seen for this time. Longer than its writes are recent for
+/// [`preflight`](crate::preflight).
+const REMEMBERED: Duration = Duration::from_secs(15 * 60);
+/// A read that is refused for this time after it was allowed is refused for good. An API server that has just started
+/// refuses everything for a few seconds.
+const REFUSED_AFTER: Duration = Duration::from_secs(30);
 /// A longer duration in a Lease is reduced to this.
 const MAX_LEASE_DURATION: Duration = Duration::from_secs(600);
 /// Our own field manager.
@@ -80,12 +83,16 @@ pub(super) struct Sight {
     pods: BTreeMap<String, (BuiltInPod, Option<Instant>)>,
     /// The last record of the Lease of the built-in manager.
     lease: Option<ObservedLease>,
-    /// A manager was observed in any look.
-    has_seen_manager: bool,
+    /// When a manager was last observed.
+    manager_seen: Option<Instant>,
     /// Pods could be read in an earlier look.
     has_read_pods: bool,
     /// The Lease could be read in an earlier look.
     has_read_lease: bool,
+    /// Since when reads are refused that were allowed before.
+    refused_since: Option<Instant>,
+    /// When the last look began.
+    last_begun: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -93,8 +100,19 @@ struct ObservedLease {
     record: LeaseRecord,
     /// When this record was first observed.
     since: Instant,
-    /// False for the first record, which may be a leftover.
-    is_change: bool,
+    /// When the last look began that did not find this record. `None` for the first record, which may be a leftover.
+    written_after: Option<Instant>,
+}
+
+/// When a look took place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LookTime {
+    /// When its requests were sent.
+    pub(super) begun: Instant,
+    /// When its responses had arrived.
+    pub(super) ended: Instant,
+    /// When the next look ends at the latest.
+    pub(super) next_end: Instant,
 }
 
 /// The managers that may run now.
@@ -126,24 +144,34 @@ pub(super) enum Hold {
 }
 
 impl Sight {
-    /// Adds a look, and returns what is known now. `None` when a read was refused that was allowed before: an API
+    /// Adds a look, and returns what is known now. `None` when a read is refused that was allowed a moment ago: an API
     /// server that has just started refuses everything, and that must not stop a controller.
-    pub(super) fn observe(&mut self, look: Look, now: Instant) -> Option<Managers> {
+    pub(super) fn observe(&mut self, look: Look, time: LookTime) -> Option<Managers> {
         let Look { pods, built_in_lease, our_lease_is_foreign } = look;
+        let now = time.ended;
         let is_lease_hidden = built_in_lease == LeaseLook::Hidden;
         if pods.is_none() && self.has_read_pods || is_lease_hidden && self.has_read_lease {
-            return None;
+            let since = *self.refused_since.get_or_insert(now);
+            if now.saturating_duration_since(since) < REFUSED_AFTER {
+                return None;
+            }
+        } else {
+            self.refused_since = None;
         }
         self.has_read_pods |= pods.is_some();
         self.has_read_lease |= !is_lease_hidden;
         self.observe_pods(pods.unwrap_or_default(), now);
-        let built_in_lease = self.observe_lease(built_in_lease, now);
-        self.has_seen_manager |= !self.pods.is_empty() || matches!(built_in_lease, Hold::Held { .. });
+        let built_in_lease = self.observe_lease(built_in_lease, time);
+        self.last_begun = Some(time.begun);
+        let is_renewed = self.lease.as_ref().is_some_and(|it| it.written_after.is_some());
+        if !self.pods.is_empty() || is_renewed && matches!(built_in_lease, Hold::Held { .. }) {
+            self.manager_seen = Some(now);
+        }
         Some(Managers {
             pods: self.pods.values().map(|(pod, _)| pod.clone()).collect(),
             built_in_lease,
             our_lease_is_foreign,
-            has_seen_manager: self.has_seen_manager,
+            has_seen_manager: self.manager_seen.is_some_and(|seen| now.saturating_duration_since(seen) < REMEMBERED),
         })
     }
 
@@ -156,23 +184,25 @@ impl Sight {
         self.pods.retain(|_, (_, gone)| gone.is_none_or(|since| now.saturating_duration_since(since) < POD_GONE_AFTER));
     }
 
-    fn observe_lease(&mut self, lease: LeaseLook, now: Instant) -> Hold {
+    fn observe_lease(&mut self, lease: LeaseLook, time: LookTime) -> Hold {
         match lease {
             LeaseLook::Hidden => return Hold::Hidden,
             // Deleting a Lease does not stop its holder.
             LeaseLook::Absent => {}
             LeaseLook::Present(record) => match &self.lease {
                 Some(known) if known.record == record => {}
-                known => self.lease = Some(ObservedLease { record, since: now, is_change: known.is_some() }),
+                known => {
+                    let written_after = self.last_begun.filter(|_| known.is_some());
+                    self.lease = Some(ObservedLease { record, since: time.ended, written_after });
+                }
             },
         }
-        let Some(ObservedLease { record, since, is_change }) = &self.lease else { return Hold::Free };
-        let age = now.saturating_duration_since(*since);
-        if age < record.duration + LEASE_MARGIN {
-            Hold::Held { holder: record.holder.clone(), is_fresh: *is_change && age < record.duration / FRESH_PART }
-        } else {
-            Hold::Free
+        let Some(ObservedLease { record, since, written_after }) = &self.lease else { return Hold::Free };
+        if time.ended.saturating_duration_since(*since) >= record.duration + LEASE_MARGIN {
+            return Hold::Free;
         }
+        let is_fresh = written_after.is_some_and(|it| time.next_end < it + record.duration);
+        Hold::Held { holder: record.holder.clone(), is_fresh }
     }
 }
 
@@ -193,6 +223,11 @@ mod tests {
         LeaseLook::Present(LeaseRecord::of(&json!({ "spec": { "holderIdentity": holder, "renewTime": renewed } })))
     }
 
+    /// A look that takes no time; the next one ends seven seconds later.
+    fn at(now: Instant) -> LookTime {
+        LookTime { begun: now, ended: now, next_end: now + Duration::from_secs(7) }
+    }
+
     fn held(holder: &str) -> Hold {
         Hold::Held { holder: holder.to_owned(), is_fresh: false }
     }
@@ -206,7 +241,7 @@ mod tests {
         let (mut sight, start) = (Sight::default(), Clock::system().now());
         let mut names = |seconds: u64, pods: &[&str]| {
             let look = Look { pods: Some(pods.iter().map(|it| pod(it)).collect()), ..Look::default() };
-            let managers = sight.observe(look, start + Duration::from_secs(seconds)).unwrap();
+            let managers = sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap();
             managers.pods.into_iter().map(|it| it.pod).collect::<Vec<_>>()
         };
         assert_eq!(names(0, &[]), [""; 0]);
@@ -223,7 +258,7 @@ mod tests {
         let (mut sight, now) = (Sight::default(), Clock::system().now());
         let other = BuiltInPod { lease: None, ..pod("a") };
         for pods in [vec![pod("a")], vec![other.clone()]] {
-            let managers = sight.observe(Look { pods: Some(pods.clone()), ..Look::default() }, now);
+            let managers = sight.observe(Look { pods: Some(pods.clone()), ..Look::default() }, at(now));
             assert_eq!(managers.unwrap().pods, pods);
         }
     }
@@ -241,42 +276,51 @@ mod tests {
             (48, lease("", "3"), held("")),
             (49, lease("", "3"), Hold::Free),
             (50, lease("b", "4"), fresh("b")),
-            (54, lease("b", "4"), fresh("b")),
-            (55, LeaseLook::Absent, held("b")),
+            (56, LeaseLook::Absent, fresh("b")),
+            // It was perhaps renewed at 49 s, and the next look may end at 64 s.
+            (57, lease("b", "4"), held("b")),
             (69, LeaseLook::Absent, held("b")),
             (70, LeaseLook::Absent, Hold::Free),
         ] {
             let look = Look { built_in_lease: look, ..Look::default() };
-            let managers = sight.observe(look, start + Duration::from_secs(seconds));
+            let managers = sight.observe(look, at(start + Duration::from_secs(seconds)));
             assert_eq!(managers.unwrap().built_in_lease, want, "{seconds} s");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn manager_that_was_seen_once_is_remembered() {
+    async fn manager_that_was_seen_is_remembered_for_a_while() {
         let (mut sight, start) = (Sight::default(), Clock::system().now());
         let mut has_seen = |seconds: u64, look: Look| {
-            sight.observe(look, start + Duration::from_secs(seconds)).unwrap().has_seen_manager
+            sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap().has_seen_manager
         };
-        assert!(!has_seen(0, Look { built_in_lease: LeaseLook::Hidden, ..Look::default() }));
-        assert!(!has_seen(3, Look::default()));
-        assert!(has_seen(6, Look { pods: Some(vec![pod("a")]), ..Look::default() }));
-        assert!(has_seen(60, Look { pods: Some(Vec::new()), ..Look::default() }));
+        let with = |built_in_lease: LeaseLook| Look { built_in_lease, ..Look::default() };
+        assert!(!has_seen(0, with(LeaseLook::Hidden)));
+        assert!(!has_seen(3, with(lease("a", "1"))), "it may be a leftover");
+        assert!(has_seen(6, with(lease("a", "2"))));
+        assert!(has_seen(900, with(lease("a", "2"))) && !has_seen(910, with(lease("a", "2"))));
+        assert!(has_seen(950, Look { pods: Some(vec![pod("a")]), ..Look::default() }));
+        assert!(has_seen(1000, Look { pods: Some(Vec::new()), ..Look::default() }));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_read_says_nothing_after_an_allowed_one() {
-        let (mut sight, now) = (Sight::default(), Clock::system().now());
-        let hidden = || Look { pods: None, built_in_lease: LeaseLook::Hidden, our_lease_is_foreign: false };
-        for _ in 0..2 {
-            assert_eq!(sight.observe(hidden(), now).unwrap().built_in_lease, Hold::Hidden, "never allowed");
-        }
-        assert!(sight.observe(Look { pods: Some(Vec::new()), ..hidden() }, now).is_some());
-        assert_eq!(sight.observe(hidden(), now), None, "pods are hidden now");
-        let all = || Look { pods: Some(Vec::new()), built_in_lease: LeaseLook::Absent, our_lease_is_foreign: false };
-        assert_eq!(sight.observe(all(), now).unwrap().built_in_lease, Hold::Free);
-        assert_eq!(sight.observe(Look { built_in_lease: LeaseLook::Hidden, ..all() }, now), None);
-        assert!(sight.observe(all(), now).is_some());
+    async fn refused_read_says_nothing_for_a_while_after_an_allowed_one() {
+        let (mut sight, start) = (Sight::default(), Clock::system().now());
+        let mut lease_at = |seconds: u64, pods: Option<Vec<BuiltInPod>>, built_in_lease: LeaseLook| {
+            let look = Look { pods, built_in_lease, our_lease_is_foreign: false };
+            sight.observe(look, at(start + Duration::from_secs(seconds))).map(|it| it.built_in_lease)
+        };
+        let (hidden, absent, all) = (LeaseLook::Hidden, LeaseLook::Absent, || Some(Vec::new()));
+        assert_eq!(lease_at(0, None, hidden.clone()), Some(Hold::Hidden), "never allowed");
+        assert_eq!(lease_at(3, None, hidden.clone()), Some(Hold::Hidden), "never allowed");
+        assert_eq!(lease_at(6, all(), hidden.clone()), Some(Hold::Hidden));
+        assert_eq!(lease_at(9, None, hidden.clone()), None, "pods are hidden now");
+        assert_eq!(lease_at(12, all(), absent.clone()), Some(Hold::Free));
+        assert_eq!(lease_at(15, all(), hidden.clone()), None, "the Lease is hidden now");
+        assert_eq!(lease_at(44, all(), hidden.clone()), None);
+        assert_eq!(lease_at(45, all(), hidden.clone()), Some(Hold::Hidden), "the right was taken away");
+        assert_eq!(lease_at(48, None, hidden), Some(Hold::Hidden));
+        assert_eq!(lease_at(51, all(), absent), Some(Hold::Free));
     }
 
     #[test]

@@ -86,10 +86,10 @@ fn is_standby(pod: &BuiltInPod, managers: &Managers) -> bool {
     pod.uses_built_in_lease() && !leads(pod) && managers.pods.iter().any(leads)
 }
 
-/// No pod shows the flags of the other manager, so that its Lease and its writes decide.
+/// No pod shows the flags of the other manager that leads or may lead, so that its Lease and its writes decide.
 fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<&String>) -> Option<HeldBack> {
     let lease = LeaseKey::of_built_in();
-    if !managers.pods.is_empty() || ours.lease.as_ref() == Some(&lease) {
+    if is_visible(managers) || ours.lease.as_ref() == Some(&lease) {
         return None;
     }
     let is_free = managers.built_in_lease == Hold::Free;
@@ -116,6 +116,17 @@ fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<
         ),
     };
     Some(HeldBack { by: format!("lease {namespace}/{name}"), why })
+}
+
+/// True when pods show all managers that are known. A leader without a pod, such as a service of systemd on one of the
+/// control-plane nodes, is not among them.
+fn is_visible(managers: &Managers) -> bool {
+    match &managers.built_in_lease {
+        Hold::Held { holder, .. } if !holder.is_empty() => {
+            managers.pods.iter().any(|it| it.uses_built_in_lease() && it.has_identity(holder))
+        }
+        Hold::Held { .. } | Hold::Free | Hold::Hidden => !managers.pods.is_empty(),
+    }
 }
 
 /// While we lead, no manager runs the controllers that the other manager of our Lease would run and we do not.
@@ -185,7 +196,7 @@ mod tests {
         Managers { pods, built_in_lease, our_lease_is_foreign: false, has_seen_manager: true }
     }
 
-    /// Held by a manager that is not identified.
+    /// Held by a manager that has no pod.
     fn held() -> Hold {
         held_by("cp1", true)
     }
@@ -215,21 +226,54 @@ mod tests {
         let two = || vec![built_in("a", "*,-job,-cronjob"), built_in("b", "job")];
         for (name, ours, managers, foreign, want) in [
             ("no other manager", ours(), managers(vec![], Hold::Free), &none, vec![]),
-            ("all are off", ours(), managers(vec![built_in("a", "*,-job,-cronjob")], held()), &none, vec![]),
-            ("one is on", ours(), managers(vec![built_in("a", "*,-job")], held()), &none, vec![(CRONJOB, pod_a)]),
+            (
+                "all are off",
+                ours(),
+                managers(vec![built_in("a", "*,-job,-cronjob")], held_by("a", true)),
+                &none,
+                vec![],
+            ),
+            (
+                "one is on",
+                ours(),
+                managers(vec![built_in("a", "*,-job")], held_by("a", true)),
+                &none,
+                vec![(CRONJOB, pod_a)],
+            ),
             (
                 "all are on, as after a forgotten patch",
                 ours(),
-                managers(vec![built_in("a", "*")], held()),
+                managers(vec![built_in("a", "*")], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a), (JOB, pod_a)],
             ),
             (
-                "on in one of two, and it is not known which one leads",
+                "on in one of two, and the Lease cannot be read",
+                ours(),
+                managers(two(), Hold::Hidden),
+                &none,
+                vec![(JOB, pod_b)],
+            ),
+            (
+                "on in one of two, and a third one leads",
                 ours(),
                 managers(two(), held()),
                 &none,
+                vec![(CRONJOB, lease), (JOB, pod_b)],
+            ),
+            (
+                "a third one leads, as the user knows",
+                exclusive.clone(),
+                managers(two(), held()),
+                &none,
                 vec![(JOB, pod_b)],
+            ),
+            (
+                "the leader has a pod that uses another Lease",
+                ours(),
+                managers(vec![pod("cp1", "", Some("x"))], held()),
+                &none,
+                vec![(CRONJOB, lease), (JOB, lease)],
             ),
             ("on in the standby", ours(), managers(two(), held_by("a", true)), &none, vec![]),
             ("on in the leader", ours(), managers(two(), held_by("b", true)), &none, vec![(JOB, pod_b)]),
@@ -258,7 +302,7 @@ mod tests {
             (
                 "its flags cannot be read",
                 ours(),
-                managers(vec![unreadable()], held()),
+                managers(vec![unreadable()], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a), (JOB, pod_a)],
             ),
@@ -305,18 +349,24 @@ mod tests {
             (
                 "the user is wrong, as a pod shows",
                 exclusive,
-                managers(vec![built_in("a", "job")], held()),
+                managers(vec![built_in("a", "job")], held_by("a", true)),
                 &none,
                 vec![(JOB, pod_a)],
             ),
             ("nothing but its writes shows it", ours(), never_seen(Hold::Free), &of_jobs, vec![(JOB, writer)]),
             ("its writes are left, and it is gone", ours(), managers(vec![], Hold::Free), &of_jobs, vec![]),
             ("its Lease is ours", shared.clone(), managers(vec![], held()), &none, vec![]),
-            ("its Lease is ours, and it is seen", shared, managers(vec![built_in("a", "*")], held()), &none, vec![]),
+            (
+                "its Lease is ours, and it is seen",
+                shared,
+                managers(vec![built_in("a", "*")], held_by("a", true)),
+                &none,
+                vec![],
+            ),
             (
                 "our Jobs are not its Jobs",
                 managed_by.clone(),
-                managers(vec![built_in("a", "*")], held()),
+                managers(vec![built_in("a", "*")], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a)],
             ),
@@ -359,7 +409,12 @@ mod tests {
                 Some("namespace-controller"),
             ),
             ("the user wants it", partial, foreign(vec![built_in("a", "*")]), None),
-            ("Go has a Lease of its own", ours(), managers(vec![built_in("a", "*,-job,-cronjob")], held()), None),
+            (
+                "Go has a Lease of its own",
+                ours(),
+                managers(vec![built_in("a", "*,-job,-cronjob")], held_by("a", true)),
+                None,
+            ),
             ("no leader election", Ours { lease: None, ..ours() }, foreign(vec![built_in("a", "*")]), None),
         ] {
             let refusal = decide(&ours, &managers, &ForeignWriters::new()).refusal;

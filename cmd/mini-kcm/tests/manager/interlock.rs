@@ -336,6 +336,59 @@ async fn no_controller_starts_before_the_first_look() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_leader_that_cannot_look_steps_down() {
+    let cluster = cluster();
+    cluster.intercept(|call: &Call| {
+        let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
+        if fails { Interception::Hang } else { Interception::Pass }
+    });
+    let replica = Replica::start(&cluster, "a", &BESIDE);
+    wait_until("it leads", || leads_beside(&cluster)).await;
+    let begin = now();
+    let Exit::Failed(cause) = replica.ended().await else { panic!("it cannot look") };
+    assert!(cause.starts_with("cannot look for other controller managers: "), "{cause}");
+    assert!(begin.elapsed() <= SECOND * 70, "{:?}", begin.elapsed());
+    wait_until("the Lease is released", || !leads_beside(&cluster)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_that_are_taken_away_hold_controllers_back_after_a_while() {
+    let cluster = cluster();
+    let replica = Replica::start(&cluster, "a", &BESIDE);
+    wait_until("it leads", || leads_beside(&cluster)).await;
+    tokio::time::sleep(SECOND * 10).await;
+    cluster.intercept(|call: &Call| match call.path.as_str() {
+        path if call.user_agent.contains("/preflight") && (path.contains("/pods") || path.contains("/leases")) => {
+            Interception::status(403, "Forbidden", "forbidden")
+        }
+        _ => Interception::Pass,
+    });
+    tokio::time::sleep(SECOND * 20).await;
+    assert_eq!(held_back(&replica, "namespace-controller"), None, "a server that starts refuses everything");
+    tokio::time::sleep(SECOND * 25).await;
+    let by = held_back(&replica, "namespace-controller");
+    assert_eq!(by.as_deref(), Some("lease kube-system/kube-controller-manager"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_without_a_pod_is_noticed_beside_the_pods_of_other_nodes() {
+    let cluster = cluster();
+    create_built_in(&cluster, "cp2", &[&format!("--controllers={OFF}")]);
+    // `kubectl delete node cp1` has removed the pod of cp1, and its manager still leads.
+    create_built_in_lease(&cluster);
+    let replica = Replica::start(&cluster, "a", &BESIDE);
+    create_terminating_namespace(&cluster, "terminating");
+    renew_for(&cluster, SECOND * 60).await;
+    assert!(!is_gone(&cluster, "terminating"));
+    let by = held_back(&replica, "namespace-controller");
+    assert_eq!(by.as_deref(), Some("lease kube-system/kube-controller-manager"));
+    cluster
+        .update("leases", "kube-system", "kube-controller-manager", |it| it["spec"]["holderIdentity"] = json!("cp2_1"));
+    renew_for(&cluster, SECOND * 20).await;
+    assert!(is_gone(&cluster, "terminating"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_looks_do_not_stop_a_running_controller() {
     let cluster = cluster();
     let replica = Replica::start(&cluster, "a", &BESIDE);

@@ -148,6 +148,16 @@ impl Term {
         self.remaining().is_none_or(|remaining| remaining >= MIN_REMAINING)
     }
 
+    /// Until when creates that were sent in this term so far may still be stored, see [`TermLimits::last_write`]. `None`
+    /// when this is not known: the term has no end or is over.
+    #[must_use]
+    pub fn last_write(&self) -> Option<BootInstant> {
+        match self.phase() {
+            Phase::Renewed { sent, limits } => Some(sent + limits.last_write()),
+            Phase::Endless | Phase::NotBegun | Phase::Over => None,
+        }
+    }
+
     /// The server-side timeout of a create: the remaining time of the *lease* minus one second, so that the server ends
     /// the request before another process can be the leader. `None` for a term without end.
     ///
