@@ -124,6 +124,8 @@ impl CacheFreshness {
             needed.map(|it| (it.watched.resource().clone(), it.watched.clone())).collect();
         for (resource, watched) in informers {
             let (api, clock) = (self.api.clone(), self.clock.clone());
+            // The proof that is replaced may have waited for a later write.
+            let begun_at = self.proofs.get(&resource).map_or(begun_at, |it| it.begun_at.max(begun_at));
             self.start_proof(resource, begun_at, prove(watched, api, clock, begun_at));
         }
     }

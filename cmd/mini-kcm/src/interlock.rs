@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, watch};
 pub use self::verdict::{HeldBack, Verdict};
 use self::{
     built_in::{LeaseKey, PROGRAM, built_in_pods},
-    sight::{LeaseLook, LeaseRecord, Look, LookTime, Sight, is_written_by_other_manager},
+    sight::{LeaseLook, LeaseRecord, Look, LookTime, Managers, Sight, is_written_by_other_manager},
     verdict::{Ours, decide},
 };
 use crate::{config::Config, preflight::Preflight};
@@ -99,7 +99,7 @@ impl Interlock {
         }
     }
 
-    /// Looks every few seconds. After a failed look the last verdict stays.
+    /// Looks every few seconds. After a failed look the last verdict stays, unless it needs a Lease that may have expired.
     pub async fn look_periodically(&self) {
         let mut is_failing = false;
         loop {
@@ -121,13 +121,26 @@ impl Interlock {
     pub async fn look(&self) -> Result<Verdict, ApiError> {
         let mut sight = self.sight.lock().await;
         let begun = self.clock.now();
-        let look = client::within(TIMEOUT, self.read()).await?;
+        let look = client::within(TIMEOUT, self.read()).await;
         let ended = self.clock.now();
-        let Some(managers) = sight.observe(look, LookTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT })
-        else {
-            return Err(ApiError::unknown("a read that was allowed before is refused"));
+        let time = LookTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT };
+        let look = match look {
+            Ok(look) => look,
+            Err(err) => {
+                if let Some(managers) = sight.on_failed_look(time) {
+                    self.publish(&managers);
+                }
+                return Err(err);
+            }
         };
-        let verdict = decide(&self.ours, &managers, &self.preflight.foreign_writers());
+        match sight.observe(look, time) {
+            Some(managers) => Ok(self.publish(&managers)),
+            None => Err(ApiError::unknown("a read that was allowed before is refused")),
+        }
+    }
+
+    fn publish(&self, managers: &Managers) -> Verdict {
+        let verdict = decide(&self.ours, managers, &self.preflight.foreign_writers());
         self.verdict.send_if_modified(|last| {
             let is_new = last.as_ref() != Some(&verdict);
             if is_new {
@@ -135,7 +148,7 @@ impl Interlock {
             }
             is_new
         });
-        Ok(verdict)
+        verdict
     }
 
     async fn read(&self) -> Result<Look, ApiError> {

@@ -166,7 +166,10 @@ impl Preflight {
     /// The controllers whose work another manager was observed to do lately, with this manager.
     #[must_use]
     pub fn foreign_writers(&self) -> BTreeMap<&'static str, String> {
-        self.seen.lock().iter().map(|it| (it.controller, it.manager.clone())).collect()
+        let now = self.clock.wall();
+        let seen = self.seen.lock();
+        // The last check may be long ago, or may have failed.
+        seen.iter().filter(|it| it.is_recent(now)).map(|it| (it.controller, it.manager.clone())).collect()
     }
 
     /// Runs the checks periodically while the manager runs, and logs new findings. When all permissions are granted,

@@ -47,10 +47,14 @@ pub(super) enum BuiltInControllers {
 
 impl BuiltInPod {
     /// True when this identity, `<host name>_<uuid>`, is that of a manager on the node of this pod. The name of a node is
-    /// its host name in lower case. In some clouds only one of the two contains the domain, so it is not compared.
+    /// its host name in lower case. In some clouds only one of the two contains the domain.
     pub(super) fn has_identity(&self, holder: &str) -> bool {
         let Some(((host, _), node)) = holder.rsplit_once('_').zip(self.node.as_deref()) else { return false };
-        let [host, node] = [host, node].map(|it| it.split('.').next().unwrap_or_default());
+        let (host, node) = match (host.split_once('.'), node.split_once('.')) {
+            (Some((host, _)), None) => (host, node),
+            (None, Some((node, _))) => (host, node),
+            _ => (host, node),
+        };
         !host.is_empty() && host.eq_ignore_ascii_case(node)
     }
 
@@ -233,6 +237,8 @@ mod tests {
             ("cp1", "CP1_0-1", true),
             ("cp1.zone.internal", "cp1_0-1", true),
             ("cp1", "cp1.zone.internal_0-1", true),
+            ("cp1.one", "CP1.one_0-1", true),
+            ("cp1.one", "cp1.two_0-1", false),
             ("cp10", "cp1_0-1", false),
             ("cp1", "cp10_0-1", false),
             ("cp1", "cp1", false),

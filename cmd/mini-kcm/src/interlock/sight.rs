@@ -14,7 +14,7 @@ const LEASE_MARGIN: Duration = Duration::from_secs(5);
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A manager that was seen counts as seen for this time. Longer than its writes are recent for
 /// [`preflight`](crate::preflight).
-const REMEMBERED: Duration = Duration::from_secs(15 * 60);
+const REMEMBERED: Duration = Duration::from_secs(20 * 60);
 /// A read that is refused for this time after it was allowed is refused for good. An API server that has just started
 /// refuses everything for a few seconds.
 const REFUSED_AFTER: Duration = Duration::from_secs(30);
@@ -85,14 +85,33 @@ pub(super) struct Sight {
     lease: Option<ObservedLease>,
     /// When a manager was last observed.
     manager_seen: Option<Instant>,
-    /// Pods could be read in an earlier look.
-    has_read_pods: bool,
-    /// The Lease could be read in an earlier look.
-    has_read_lease: bool,
-    /// Since when reads are refused that were allowed before.
-    refused_since: Option<Instant>,
-    /// When the last look began.
+    right_to_pods: Right,
+    right_to_lease: Right,
+    /// When the last look began that could read the Lease.
     last_begun: Option<Instant>,
+    /// What the last look showed.
+    last: Option<Managers>,
+}
+
+/// A right to read that may be refused for a moment: an API server that has just started refuses everything.
+#[derive(Debug, Default)]
+struct Right {
+    /// A read was allowed in an earlier look.
+    was_allowed: bool,
+    /// Since when it is refused after it was allowed.
+    refused_since: Option<Instant>,
+}
+
+impl Right {
+    /// Adds the result of a read. True when it says nothing, because the right is refused only since a moment ago.
+    fn observe(&mut self, is_refused: bool, now: Instant) -> bool {
+        self.was_allowed |= !is_refused;
+        if !is_refused {
+            self.refused_since = None;
+        }
+        let since = if is_refused && self.was_allowed { Some(*self.refused_since.get_or_insert(now)) } else { None };
+        since.is_some_and(|it| now.saturating_duration_since(it) < REFUSED_AFTER)
+    }
 }
 
 #[derive(Debug)]
@@ -102,6 +121,13 @@ struct ObservedLease {
     since: Instant,
     /// When the last look began that did not find this record. `None` for the first record, which may be a leftover.
     written_after: Option<Instant>,
+}
+
+impl ObservedLease {
+    /// No other manager can acquire it before the next look.
+    fn is_fresh(&self, time: LookTime) -> bool {
+        self.written_after.is_some_and(|it| time.next_end < it + self.record.duration)
+    }
 }
 
 /// When a look took place.
@@ -150,29 +176,41 @@ impl Sight {
         let Look { pods, built_in_lease, our_lease_is_foreign } = look;
         let now = time.ended;
         let is_lease_hidden = built_in_lease == LeaseLook::Hidden;
-        if pods.is_none() && self.has_read_pods || is_lease_hidden && self.has_read_lease {
-            let since = *self.refused_since.get_or_insert(now);
-            if now.saturating_duration_since(since) < REFUSED_AFTER {
-                return None;
-            }
-        } else {
-            self.refused_since = None;
+        let are_pods_in_doubt = self.right_to_pods.observe(pods.is_none(), now);
+        let is_lease_in_doubt = self.right_to_lease.observe(is_lease_hidden, now);
+        if are_pods_in_doubt || is_lease_in_doubt {
+            return None;
         }
-        self.has_read_pods |= pods.is_some();
-        self.has_read_lease |= !is_lease_hidden;
         self.observe_pods(pods.unwrap_or_default(), now);
         let built_in_lease = self.observe_lease(built_in_lease, time);
-        self.last_begun = Some(time.begun);
+        if !is_lease_hidden {
+            self.last_begun = Some(time.begun);
+        }
         let is_renewed = self.lease.as_ref().is_some_and(|it| it.written_after.is_some());
         if !self.pods.is_empty() || is_renewed && matches!(built_in_lease, Hold::Held { .. }) {
             self.manager_seen = Some(now);
         }
-        Some(Managers {
+        let seen = self.manager_seen.is_some_and(|it| now.saturating_duration_since(it) < REMEMBERED);
+        self.last = Some(Managers {
             pods: self.pods.values().map(|(pod, _)| pod.clone()).collect(),
             built_in_lease,
             our_lease_is_foreign,
-            has_seen_manager: self.manager_seen.is_some_and(|seen| now.saturating_duration_since(seen) < REMEMBERED),
-        })
+            has_seen_manager: seen,
+        });
+        self.last.clone()
+    }
+
+    /// After a look that failed, only time has passed. Returns what is known if that changed: the Lease may have expired
+    /// meanwhile, so that another manager leads.
+    pub(super) fn on_failed_look(&mut self, time: LookTime) -> Option<Managers> {
+        (self.right_to_pods.refused_since, self.right_to_lease.refused_since) = (None, None);
+        let is_fresh_now = self.lease.as_ref().is_some_and(|it| it.is_fresh(time));
+        let last = self.last.as_mut()?;
+        match &mut last.built_in_lease {
+            Hold::Held { is_fresh, .. } if *is_fresh && !is_fresh_now => *is_fresh = false,
+            Hold::Held { .. } | Hold::Free | Hold::Hidden => return None,
+        }
+        Some(last.clone())
     }
 
     fn observe_pods(&mut self, pods: Vec<BuiltInPod>, now: Instant) {
@@ -197,12 +235,12 @@ impl Sight {
                 }
             },
         }
-        let Some(ObservedLease { record, since, written_after }) = &self.lease else { return Hold::Free };
+        let Some(lease) = &self.lease else { return Hold::Free };
+        let ObservedLease { record, since, .. } = lease;
         if time.ended.saturating_duration_since(*since) >= record.duration + LEASE_MARGIN {
             return Hold::Free;
         }
-        let is_fresh = written_after.is_some_and(|it| time.next_end < it + record.duration);
-        Hold::Held { holder: record.holder.clone(), is_fresh }
+        Hold::Held { holder: record.holder.clone(), is_fresh: lease.is_fresh(time) }
     }
 }
 
@@ -298,9 +336,9 @@ mod tests {
         assert!(!has_seen(0, with(LeaseLook::Hidden)));
         assert!(!has_seen(3, with(lease("a", "1"))), "it may be a leftover");
         assert!(has_seen(6, with(lease("a", "2"))));
-        assert!(has_seen(900, with(lease("a", "2"))) && !has_seen(910, with(lease("a", "2"))));
-        assert!(has_seen(950, Look { pods: Some(vec![pod("a")]), ..Look::default() }));
-        assert!(has_seen(1000, Look { pods: Some(Vec::new()), ..Look::default() }));
+        assert!(has_seen(1200, with(lease("a", "2"))) && !has_seen(1210, with(lease("a", "2"))));
+        assert!(has_seen(1250, Look { pods: Some(vec![pod("a")]), ..Look::default() }));
+        assert!(has_seen(1300, Look { pods: Some(Vec::new()), ..Look::default() }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,6 +359,31 @@ mod tests {
         assert_eq!(lease_at(45, all(), hidden.clone()), Some(Hold::Hidden), "the right was taken away");
         assert_eq!(lease_at(48, None, hidden), Some(Hold::Hidden));
         assert_eq!(lease_at(51, all(), absent), Some(Hold::Free));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_does_not_stay_fresh_while_looks_fail() {
+        let (mut sight, start) = (Sight::default(), Clock::system().now());
+        let time = |seconds: u64| at(start + Duration::from_secs(seconds));
+        assert_eq!(sight.on_failed_look(time(0)), None);
+        for (seconds, renewed) in [(1, "1"), (4, "2")] {
+            let _ = sight.observe(Look { built_in_lease: lease("a", renewed), ..Look::default() }, time(seconds));
+        }
+        assert_eq!(sight.on_failed_look(time(8)), None);
+        assert_eq!(sight.on_failed_look(time(9)).unwrap().built_in_lease, held("a"), "at 16 s it may be another's");
+        assert_eq!(sight.on_failed_look(time(60)), None, "it does not become free");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_look_between_two_refused_ones_begins_the_wait_anew() {
+        let (mut sight, start) = (Sight::default(), Clock::system().now());
+        let time = |seconds: u64| at(start + Duration::from_secs(seconds));
+        let refused = || Look { pods: None, ..Look::default() };
+        assert!(sight.observe(Look { pods: Some(Vec::new()), ..Look::default() }, time(0)).is_some());
+        assert_eq!(sight.observe(refused(), time(3)), None);
+        assert_eq!(sight.on_failed_look(time(20)), None);
+        assert_eq!(sight.observe(refused(), time(40)), None);
+        assert!(sight.observe(refused(), time(70)).is_some());
     }
 
     #[test]

@@ -39,6 +39,13 @@ pub(super) struct ForeignWrite {
     pub(super) at: Timestamp,
 }
 
+impl ForeignWrite {
+    /// It says something about the present.
+    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at).unsigned_abs() <= RECENT
+    }
+}
+
 /// The controller managers among the holders of these Leases.
 #[must_use]
 pub(super) fn leaders(leases: &Value, now: Timestamp) -> Vec<Leader> {
@@ -96,14 +103,9 @@ pub(super) fn foreign_writes(
                 let manager =
                     it["manager"].as_str().filter(|it| FIELD_MANAGERS.contains(it) && *it != OUR_FIELD_MANAGER)?;
                 let at: Timestamp = it["time"].as_str()?.parse().ok()?;
-                let recent = now.duration_since(at).unsigned_abs() <= RECENT;
                 let after = since.checked_add(CLOCK_TOLERANCE).is_ok_and(|surely| at > surely);
-                (recent && after).then(|| ForeignWrite {
-                    controller,
-                    object: name.clone(),
-                    manager: manager.to_owned(),
-                    at,
-                })
+                let (object, manager) = (name.clone(), manager.to_owned());
+                Some(ForeignWrite { controller, object, manager, at }).filter(|it| after && it.is_recent(now))
             })
             .collect()
     };

@@ -17,12 +17,7 @@ pub(crate) fn shrunk_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(
     let new_available = new_available.min(new_size);
     let total = sets.iter().map(|it| it.size).sum::<i64>() + new_size;
     let budget = total - limits.min_available() - (new_size - new_available);
-    // The status of a set that was just resized is late: pods that are being deleted count as available. Nothing is
-    // decided until it has caught up, because they would be counted twice.
-    if budget <= 0
-        || snapshot.active_old().any(|(_, set)| !is_observed(set))
-        || sets.iter().any(|it| it.available > it.size)
-    {
+    if budget <= 0 || snapshot.active_old().any(|(_, set)| is_shrinking(set)) {
         return Vec::new();
     }
     shrink_unhealthy(&mut sets, budget);
@@ -33,6 +28,12 @@ pub(crate) fn shrunk_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(
 /// The available pods of the new ReplicaSet. A status before its last change of size may count pods that were deleted.
 pub(crate) fn available_of_new(set: &ReplicaSet) -> i64 {
     if is_observed(set) { i64::from(set.status.available) } else { 0 }
+}
+
+/// Pods that are being deleted may count as available. Nothing is decided until the status has caught up, because they
+/// would be counted twice.
+fn is_shrinking(set: &ReplicaSet) -> bool {
+    !is_observed(set) || i64::from(set.status.replicas.max(set.status.available)) > size(set)
 }
 
 /// The status is of the present size or a later one.
