@@ -357,8 +357,9 @@ mod tests {
         assert_eq!(lease_at(15, all(), hidden.clone()), None, "the Lease is hidden now");
         assert_eq!(lease_at(44, all(), hidden.clone()), None);
         assert_eq!(lease_at(45, all(), hidden.clone()), Some(Hold::Hidden), "the right was taken away");
-        assert_eq!(lease_at(48, None, hidden), Some(Hold::Hidden));
-        assert_eq!(lease_at(51, all(), absent), Some(Hold::Free));
+        assert_eq!(lease_at(48, None, hidden.clone()), None, "pods are hidden too now");
+        assert_eq!(lease_at(78, None, hidden), Some(Hold::Hidden));
+        assert_eq!(lease_at(81, all(), absent), Some(Hold::Free));
     }
 
     #[tokio::test(start_paused = true)]
