@@ -48,7 +48,7 @@ pub use kubectl::{Kubectl, kubectl_or_skip};
 pub use manager::{Build, Flavour, Launch, Manager, binary};
 pub use node_fleet::NodeFleet;
 pub use playground::Playground;
-pub use process::{Process, Signal, free_port};
+pub use process::{Process, Signal, free_port, host_name};
 pub use prometheus::{Programs, Prometheus, Scrape, prometheus_or_skip};
 pub use proxy::Proxy;
 pub use report::{Figures, report};

@@ -150,6 +150,14 @@ impl Drop for Guard {
     }
 }
 
+/// The host name in lower case: with kubeadm the name of the node, and the first part of a Go manager's identity. Empty
+/// if the kernel does not show it.
+#[must_use]
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_ascii_lowercase()
+}
+
 /// A free loopback port. Another process may take it before it is used, so the start of a server with it must be
 /// retried.
 ///

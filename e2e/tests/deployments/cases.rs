@@ -597,6 +597,8 @@ fn adopting_sets() -> Vec<Case> {
         add_pod("unready", "set-ranks", script(true), json!({})),
         add_pod("unassigned", "set-ranks", json!({}), unassigned.clone()),
     ];
+    // The managers have seen a pod that runs, so that they do not create another one first.
+    let running = |app: &str| vec![plain("a", app), Step::AwaitPhase("a", "Running")];
     let surplus = vec![
         plain("a", "set-adopts-surplus"),
         plain("b", "set-adopts-surplus"),
@@ -611,8 +613,8 @@ fn adopting_sets() -> Vec<Case> {
         Step::AwaitPhase("succeeded", "Succeeded"),
     ];
     vec![
-        Case::set("set-adopts", of(1)).before(vec![plain("a", "set-adopts")]).all(1),
-        Case::set("set-adopts-more", of(2)).before(vec![plain("a", "set-adopts-more")]).all(2),
+        Case::set("set-adopts", of(1)).before(running("set-adopts")).all(1),
+        Case::set("set-adopts-more", of(2)).before(running("set-adopts-more")).all(2),
         Case::set("set-adopts-surplus", of(2)).before(surplus).all(2),
         Case::set("set-ended", of(1)).before(both).settle(Want { pods: 3, ..Want::all(1) }),
         Case::set("set-ranks", of(4))
@@ -630,7 +632,7 @@ fn adopting_sets() -> Vec<Case> {
 fn replication_controllers() -> Vec<Case> {
     let moved =
         |app: &str| json!({ "selector": { "app": app }, "template": { "metadata": { "labels": { "app": app } } } });
-    let orphan = |app: &str| vec![add_pod("a", app, json!({}), json!({}))];
+    let orphan = |app: &str| vec![add_pod("a", app, json!({}), json!({})), Step::AwaitPhase("a", "Running")];
     vec![
         Case::controller("rc", of(3)).all(3),
         Case::controller("rc-min-ready", json!({ "replicas": 2, "minReadySeconds": 1 })).all(2),

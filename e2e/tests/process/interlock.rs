@@ -7,8 +7,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clock::Clock;
 use e2e::{
-    AuditEvent, ControlPlane, Flavour, Launch, Manager, Options, Rest, eventually, go_manager_or_skip, namespaces,
-    objects,
+    AuditEvent, ControlPlane, Flavour, Launch, Manager, Options, Rest, eventually, go_manager_or_skip, host_name,
+    namespaces, objects,
 };
 use fake_nodes::{Environment, Fleet};
 use http::Method;
@@ -18,6 +18,7 @@ use tasks::Scope;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASE: &str = "kube-controller-manager";
+const POD: &str = "kube-controller-manager-node";
 const ON: &str = "*,bootstrapsigner,tokencleaner";
 const OFF: &str = "*,bootstrapsigner,tokencleaner,-namespace-controller";
 /// No longer than the documented pause of a swap.
@@ -31,7 +32,8 @@ async fn plane(what: &str) -> Option<ControlPlane> {
 /// The upstream manager with its mirror pod.
 async fn built_in(plane: &ControlPlane, admin: &Rest, controllers: &str) -> Manager {
     let launch = Launch::as_kubeadm(plane, Flavour::Go, controllers, LEASE).unwrap();
-    let (_, mut pod) = objects::pod("kube-system", "kube-controller-manager-cp1");
+    let (_, mut pod) = objects::pod("kube-system", POD);
+    pod["spec"]["nodeName"] = json!(host_name());
     pod["metadata"]["labels"] = json!({ "component": LEASE, "tier": "control-plane" });
     pod["spec"]["containers"][0]["name"] = json!(LEASE);
     pod["spec"]["containers"][0]["command"] =
@@ -43,7 +45,7 @@ async fn built_in(plane: &ControlPlane, admin: &Rest, controllers: &str) -> Mana
 /// The kubelet stops the static pod.
 async fn remove_built_in(admin: &Rest, manager: Manager) {
     drop(manager);
-    admin.delete_now(&format!("{PODS}/kube-controller-manager-cp1")).await.unwrap();
+    admin.delete_now(&format!("{PODS}/{POD}")).await.unwrap();
 }
 
 async fn create_and_delete(admin: &Rest, name: &str) -> Duration {
@@ -79,6 +81,8 @@ fn finalized_by(events: &[AuditEvent], name: &str) -> BTreeSet<String> {
 async fn controller_is_swapped_and_rolled_back_and_never_runs_twice() {
     let Some(plane) = plane("the interlock").await else { return };
     let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
+    // Pods without a node are collected.
+    admin.create("/api/v1/nodes", &json!({ "metadata": { "name": host_name() } })).await.unwrap();
     let mut go = built_in(&plane, &admin, ON).await;
     // Ours first: the patch of the static pod comes later.
     let ours = Launch::new(&plane, Flavour::Ours).unwrap().flag("leader-elect-resource-name", "mini-kcm");

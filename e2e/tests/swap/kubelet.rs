@@ -15,7 +15,7 @@ use clock::{Clock, Instant};
 use e2e::{
     Build, ControlPlane, Process, Rest, Signal, binary, eventually,
     fields::{is_deleting, name},
-    free_port,
+    free_port, host_name,
 };
 use http::Method;
 use jiff::Timestamp;
@@ -24,11 +24,8 @@ use tasks::Spawner;
 use tokio::sync::Mutex;
 
 use crate::support::shipped::{KUBEADM, account_for, documents, in_cluster, strings, with_files_of};
-/// The only node. As with kubeadm its name is the host name, which is the first part of a Go manager's identity.
-static NODE: LazyLock<String> = LazyLock::new(|| {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_ascii_lowercase()
-});
+/// The only node.
+static NODE: LazyLock<String> = LazyLock::new(host_name);
 pub(crate) const BUILT_IN: &str = "kube-controller-manager";
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";

@@ -66,7 +66,7 @@ pub(crate) fn deployments() -> Scenario {
 
 /// For a sweep: a rolling update, a rollback, and an update with the strategy Recreate.
 pub(crate) fn swept_deployments() -> Scenario {
-    Scenario::new("deployments, swept", run_swept_deployments).sweeping_one_of(16)
+    Scenario::new("deployments, swept", run_swept_deployments).sweeping_one_of(32)
 }
 
 async fn run_sets(world: World) -> Result<(), String> {
