@@ -115,7 +115,7 @@ impl CacheFreshness {
     }
 
     /// Starts one new proof of each of these informers in the middle of a term: another manager may have written until
-    /// now. Until `last_write` the server may store a create of this process whose outcome nobody waits for any more.
+    /// now. Until `last_write` the server may store a create of this process whose outcome is not awaited any more.
     pub fn prove_again<'a>(&mut self, caches: impl IntoIterator<Item = &'a Cache>, last_write: Option<BootInstant>) {
         let begun_at = self.clock.boot();
         let begun_at = last_write.map_or(begun_at, |it| it.max(begun_at));

@@ -155,7 +155,7 @@ pub(super) struct Managers {
 /// Whether a manager may lead with the Lease of the built-in manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Nobody holds it, or it is our own Lease.
+    /// It is not held, or it is our own Lease.
     #[default]
     Free,
     /// This holder renews it, or did so a moment ago.
