@@ -29,6 +29,8 @@ const RARELY: &str = "pod-garbage-collector-controller";
 const NAMESPACES: &str = "namespace-controller";
 /// The pause of `docs/operations.md`.
 const PAUSE: Duration = Duration::from_secs(20);
+/// On a busy machine the load gives a controller nothing to write for this time at most.
+const WITHOUT_WORK: Duration = Duration::from_secs(5);
 /// A namespace is emptied only when it was terminating for this time.
 const NAMESPACE_DELAY: Duration = Duration::from_secs(5);
 
@@ -173,7 +175,8 @@ impl Writers {
             e2e::report(&format!("longest pause of {controller}: {pause:.1?} since {since}"));
         }
         for (pause, since, controller) in pauses {
-            let most = if controller == NAMESPACES { PAUSE + NAMESPACE_DELAY } else { PAUSE };
+            let delay = if controller == NAMESPACES { NAMESPACE_DELAY } else { Duration::ZERO };
+            let most = PAUSE + WITHOUT_WORK + delay;
             ensure!(pause <= most, "{controller} had no writer for {pause:.1?} since {since}");
         }
         Ok(())
