@@ -48,7 +48,7 @@ pub(super) enum BuiltInControllers {
 impl BuiltInPod {
     /// True when this identity, `<host name>_<uuid>`, is that of a manager on the node of this pod. The name of a node is
     /// its host name in lower case. In some clouds only one of the two contains the domain.
-    pub(super) fn has_identity(&self, holder: &str) -> bool {
+    fn has_identity(&self, holder: &str) -> bool {
         let Some(((host, _), node)) = holder.rsplit_once('_').zip(self.node.as_deref()) else { return false };
         let (host, node) = match (host.split_once('.'), node.split_once('.')) {
             (Some((host, _)), None) => (host, node),
@@ -56,6 +56,11 @@ impl BuiltInPod {
             _ => (host, node),
         };
         !host.is_empty() && host.eq_ignore_ascii_case(node)
+    }
+
+    /// True when its manager holds the Lease of the built-in manager with this identity.
+    pub(super) fn leads_as(&self, holder: &str) -> bool {
+        self.uses_built_in_lease() && self.has_identity(holder)
     }
 
     /// True when it competes for the Lease of the built-in manager.

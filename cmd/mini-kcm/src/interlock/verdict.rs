@@ -82,8 +82,7 @@ fn held_back_by_pod(ours: &Ours, managers: &Managers, controller: &KnownControll
 /// True when another pod is observed to lead, and its Lease does not expire soon. Otherwise any pod may lead at any time.
 fn is_standby(pod: &BuiltInPod, managers: &Managers) -> bool {
     let Hold::Held { holder, is_fresh: true } = &managers.built_in_lease else { return false };
-    let leads = |it: &BuiltInPod| it.uses_built_in_lease() && it.has_identity(holder);
-    pod.uses_built_in_lease() && !leads(pod) && managers.pods.iter().any(leads)
+    pod.uses_built_in_lease() && !pod.leads_as(holder) && managers.pods.iter().any(|it| it.leads_as(holder))
 }
 
 /// No pod shows the flags of the other manager that leads or may lead, so that its Lease and its writes decide.
@@ -122,9 +121,7 @@ fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<
 /// control-plane nodes, is not among them.
 fn is_visible(managers: &Managers) -> bool {
     match &managers.built_in_lease {
-        Hold::Held { holder, .. } if !holder.is_empty() => {
-            managers.pods.iter().any(|it| it.uses_built_in_lease() && it.has_identity(holder))
-        }
+        Hold::Held { holder, .. } if !holder.is_empty() => managers.pods.iter().any(|it| it.leads_as(holder)),
         Hold::Held { .. } | Hold::Free | Hold::Hidden => !managers.pods.is_empty(),
     }
 }

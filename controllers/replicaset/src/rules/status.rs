@@ -35,9 +35,9 @@ pub(crate) fn next_status(
     let count = |counts: &dyn Fn(&Pod) -> bool| saturated(active.iter().filter(|it| counts(it)).count());
     status.replicas = saturated(active.len());
     status.fully_labeled = count(&|it: &Pod| has_labels(it, &set.spec.template_labels));
-    status.ready = count(&|it: &Pod| is_ready(it) && !deleted.contains(&it.meta.uid));
-    status.available =
-        count(&|it: &Pod| is_available(it, set.spec.min_ready_seconds, *now) && !deleted.contains(&it.meta.uid));
+    let stays = |it: &Pod| !deleted.contains(&it.meta.uid);
+    status.ready = count(&|it: &Pod| is_ready(it) && stays(it));
+    status.available = count(&|it: &Pod| is_available(it, set.spec.min_ready_seconds, *now) && stays(it));
     status.terminating = terminating.map(saturated);
     status.observed_generation = set.generation;
     match managed {
