@@ -1,15 +1,15 @@
 //! Executes a plan: creates, patches and deletes ReplicaSets, and rolls a Deployment back.
 
-use api::{Cached, DecodeError, Deployment, ReplicaSet, Typed};
+use api::{Cached, DecodeError, Deployment, ReplicaSet, Typed, Version};
 use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Value, json};
-use workload::{Owner, UnknownOutcomes, is_from_server, is_gone, server_message};
+use workload::{Owner, end_of_request, is_from_server, is_gone, server_message};
 
 use crate::{
     Ctx,
-    memory::Write,
+    memory::{Unknown, Write},
     rules::{
         annotations::{self, ROLLBACK_TO},
         conditions::CREATE_ERROR,
@@ -43,6 +43,12 @@ pub(crate) enum ApplyError {
         #[source]
         source: ApiError,
     },
+    #[error("cannot read ReplicaSet {name}")]
+    Read {
+        name: String,
+        #[source]
+        source: ApiError,
+    },
     #[error("cannot delete ReplicaSet {name}")]
     Delete {
         name: String,
@@ -65,6 +71,15 @@ pub(crate) enum ApplyError {
     Stopping,
 }
 
+impl Write {
+    fn failed(&self, source: ApiError) -> ApplyError {
+        match self {
+            Self::Create { name, .. } => ApplyError::Create { name: name.to_string(), source },
+            Self::Patch { set, .. } => ApplyError::Patch { name: set.meta.name.to_string(), source },
+        }
+    }
+}
+
 /// What a plan has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -78,45 +93,45 @@ pub(crate) struct Applied {
     pub(crate) is_namespace_terminating: bool,
 }
 
-/// Repeats the writes whose outcome is unknown. Nothing else is decided before it is known: a decision from an older state
-/// could exceed the surge.
-pub(crate) async fn repeat_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<(), ApplyError> {
-    while let Some(write) = ctx.memory.first_unknown(&owner.uid) {
+/// Determines the outcomes of the writes for which it is unknown. Until then nothing else is decided: a decision from an
+/// older state could exceed the surge. Returns true if one of them may have changed something.
+pub(crate) async fn resolve_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<bool, ApplyError> {
+    let mut is_changed = false;
+    while let Some(unknown) = ctx.memory.first_unknown(&owner.uid) {
         // The ReplicaSets of a deleted Deployment may be orphans now.
         if ctx.deployments.store().is_alive(&deployment.meta.as_ref())? {
-            repeat(ctx, owner, &write).await?;
+            is_changed |= resolve(ctx, owner, &unknown).await?;
         }
         ctx.memory.remove_first_unknown(&owner.uid);
     }
-    Ok(())
+    Ok(is_changed)
 }
 
-async fn repeat(ctx: &Ctx, owner: &Owner, write: &Write) -> Result<(), ApplyError> {
-    let (name, failed): (&str, fn(String, ApiError) -> ApplyError) = match write {
-        Write::Create { name, .. } => (name, |name, source| ApplyError::Create { name, source }),
-        Write::Patch { set, .. } => (&set.meta.name, |name, source| ApplyError::Patch { name, source }),
+/// Reads the ReplicaSet of a write from the server. If the write has not happened and may still happen, it is sent again.
+async fn resolve(ctx: &Ctx, owner: &Owner, Unknown { write, ends_at }: &Unknown) -> Result<bool, ApplyError> {
+    let (name, before): (&str, Option<&Version>) = match write {
+        Write::Create { name, .. } => (name, None),
+        Write::Patch { set, .. } => (&set.meta.name, Some(&set.meta.version)),
     };
-    match send(ctx, owner, write).await {
-        Ok(()) => Ok(()),
-        // The first request was stored, or the object was changed since. The cache must show that before the next decision.
-        Err(ApiError::AlreadyExists(_) | ApiError::Conflict(_)) => {
-            match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
-                Ok(live) => {
-                    ctx.record_write(&owner.uid, &ctx.sets.watched(), &live.version);
-                    Ok(())
-                }
-                Err(err) if err.is_absence_of(name) => Ok(()),
-                Err(err) => Err(failed(name.to_owned(), err)),
-            }
-        }
-        Err(err) if is_definite(&err) && is_from_server(&err) => Ok(()),
-        Err(err) => Err(failed(name.to_owned(), err)),
+    let live = match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
+        Ok(live) => Some(live.version),
+        Err(err) if err.is_absence_of(name) => None,
+        Err(source) => return Err(ApplyError::Read { name: name.to_owned(), source }),
+    };
+    if let Some(live) = live.filter(|it| Some(it) != before) {
+        // It was written, or another client has changed it. The cache must show that before the next decision.
+        ctx.record_write(&owner.uid, &ctx.sets.watched(), &live);
+        return Ok(true);
     }
-}
-
-/// Whether a request has certainly changed nothing.
-fn is_definite(err: &ApiError) -> bool {
-    UnknownOutcomes::default().record_error(err)
+    if *ends_at <= ctx.clock.now() {
+        return Ok(false);
+    }
+    send(ctx, owner, write).await.map(|()| true).map_err(|source| {
+        if let Some(end) = end_of_request(&source, ctx.clock.now()) {
+            ctx.memory.extend_first_unknown(&owner.uid, end);
+        }
+        write.failed(source)
+    })
 }
 
 /// Creates the new ReplicaSet, changes and deletes others. Ends with the first error.
@@ -158,10 +173,7 @@ async fn apply_all(
         let Some(set) = snapshot.sets.get(change.at) else { continue };
         let write = Write::Patch { set: set.clone(), replicas: change.replicas, body: new_set::patch(set, change) };
         if let Err(source) = send(ctx, owner, &write).await {
-            if !is_definite(&source) {
-                ctx.memory.add_unknown(&owner.uid, write);
-            }
-            return Err(ApplyError::Patch { name: set.meta.name.to_string(), source });
+            return Err(keep_unknown(ctx, owner, write, source));
         }
     }
     for set in delete.iter().filter_map(|at| snapshot.sets.get(*at)) {
@@ -169,6 +181,16 @@ async fn apply_all(
         delete_set(ctx, set).await?;
     }
     Ok(())
+}
+
+/// Keeps a failed write if it may have happened.
+fn keep_unknown(ctx: &Ctx, owner: &Owner, write: Write, source: ApiError) -> ApplyError {
+    let end = end_of_request(&source, ctx.clock.now());
+    let failure = write.failed(source);
+    if let Some(ends_at) = end {
+        ctx.memory.add_unknown(&owner.uid, Unknown { write, ends_at });
+    }
+    failure
 }
 
 /// The next leader does the rest.
@@ -214,10 +236,7 @@ async fn create_set(
                 ctx.send_event(owner, EventType::Warning, CREATE_ERROR, message.clone());
                 applied.created = Created::Refused(message);
             }
-            if !is_definite(&source) {
-                ctx.memory.add_unknown(&owner.uid, write);
-            }
-            Err(ApplyError::Create { name: name.to_string(), source })
+            Err(keep_unknown(ctx, owner, write, source))
         }
     }
 }

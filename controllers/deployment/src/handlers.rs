@@ -3,6 +3,7 @@
 use api::{Deployment, DeploymentStrategy, Entry, Labels, MetaRef, ObjectKey, OwnerRef, Pod, ReplicaSet};
 use controller::Lane;
 use informer::{Cause, Change};
+use workload::is_terminal;
 
 use crate::Ctx;
 
@@ -45,17 +46,30 @@ pub(crate) fn on_set(ctx: &Ctx, change: &Change<'_, ReplicaSet>, lane: Lane) {
     }
 }
 
-/// A pod was deleted. With the strategy Recreate the new ReplicaSet waits for the last old pod (k/k#136639).
+/// A pod was added, updated or deleted. With the strategy Recreate the new ReplicaSet waits for the last old pod
+/// (k/k#136639).
 pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
-    let Some(gone) = change.gone().map(Entry::meta) else { return };
-    let Some(owner) = gone.controller().filter(|it| &*it.kind == "ReplicaSet") else { return };
-    let Ok(Some(set)) = ctx.sets.store().get_same(gone.namespace, &owner.name, &owner.uid) else { return };
+    let Some(lost) = lost_pod(change).map(Entry::meta) else { return };
+    let Some(owner) = lost.controller().filter(|it| &*it.kind == "ReplicaSet") else { return };
+    let Ok(Some(set)) = ctx.sets.store().get_same(lost.namespace, &owner.name, &owner.uid) else { return };
     let meta = set.meta.as_ref();
     let Some(owner) = meta.controller().filter(|it| is_deployment(it)) else { return };
     let deployment = ctx.deployments.store().get_same(meta.namespace, &owner.name, &owner.uid).ok().flatten();
     if deployment.is_some_and(|it| it.spec.strategy == DeploymentStrategy::Recreate) {
         enqueue_owner(ctx, &meta, owner, lane);
     }
+}
+
+/// A pod in its state before it was deleted, has ended, or got another owner.
+fn lost_pod<'a>(change: &Change<'a, Pod>) -> Option<&'a Entry<Pod>> {
+    if let Some(gone) = change.gone() {
+        return Some(gone);
+    }
+    let (old, new) = (change.old?, change.new?);
+    let owner = |it: &Entry<Pod>| it.meta().controller().map(|it| it.uid.clone());
+    let has_ended = |it: &Entry<Pod>| it.readable().is_some_and(|it| is_terminal(it));
+    let is_lost = owner(old) != owner(new) || (has_ended(new) && !has_ended(old));
+    is_lost.then_some(old)
 }
 
 fn is_deployment(owner: &OwnerRef) -> bool {
@@ -75,8 +89,7 @@ fn enqueue_selecting(ctx: &Ctx, object: &MetaRef<'_>, labels: &Labels, lane: Lan
     if labels.is_empty() {
         return;
     }
-    for entry in ctx.deployments.store().entries() {
-        let Some(found) = entry.readable().filter(|it| it.meta.namespace == *object.namespace) else { continue };
+    for found in ctx.of_namespace.get(object.namespace).unwrap_or_default() {
         if found.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(labels)) {
             ctx.queue.add_to(found.meta.as_ref().key(), lane);
         }

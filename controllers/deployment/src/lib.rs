@@ -23,7 +23,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use api::{Deployment, ObjectKey, Pod, ReplicaSet, Uid, Version};
+use api::{Atom, Deployment, Entry, ObjectKey, Pod, ReplicaSet, Uid, Version};
 use client::Api;
 use clock::Clock;
 use controller::{
@@ -31,7 +31,7 @@ use controller::{
     Registration, Right, Settings,
 };
 use events::{EventType, Recorder};
-use informer::Informer;
+use informer::{Index, Informer};
 use tokio_util::sync::CancellationToken;
 use workload::{ObjectWriter, Owner};
 
@@ -127,6 +127,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         meters: Meters::new(&metrics),
         clock,
         stopping: builder.deps().stopping.clone(),
+        of_namespace: deployments.store().declare_index("deployment: namespace", namespace_of),
         deployments: deployments.clone(),
         sets: sets.clone(),
         pods: pods.clone(),
@@ -144,12 +145,19 @@ pub fn start(builder: &mut Builder, options: Options) {
     });
 }
 
+/// The namespace of a Deployment, for the Deployments that may adopt a ReplicaSet.
+fn namespace_of(entry: &Entry<Deployment>) -> Option<Atom> {
+    // A Deployment that does not decode selects no ReplicaSet.
+    entry.readable().map(|it| it.meta.namespace.clone())
+}
+
 /// The state that all syncs share.
 struct Ctx {
     /// Writes the owner references of ReplicaSets.
     writer: ObjectWriter,
     recorder: Recorder,
     deployments: Informer<Deployment>,
+    of_namespace: Index<Deployment, Atom>,
     sets: Informer<ReplicaSet>,
     pods: Informer<Pod>,
     queue: Queue<ObjectKey>,

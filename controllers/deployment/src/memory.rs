@@ -25,7 +25,7 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct DeploymentMemory {
-    unknown: VecDeque<Write>,
+    unknown: VecDeque<Unknown>,
     /// The generation of the Deployment for which the templates were compared.
     generation: i64,
     /// Whether a ReplicaSet of this generation has the template.
@@ -36,8 +36,17 @@ struct DeploymentMemory {
     template_check_at: Option<Instant>,
 }
 
-/// A write of a ReplicaSet. If its outcome is unknown, it is sent again as it was: the server makes it once, because a
-/// creation has a name and a patch a resourceVersion.
+/// A write whose outcome is unknown.
+#[derive(Debug, Clone)]
+pub(crate) struct Unknown {
+    /// The write.
+    pub(crate) write: Write,
+    /// When all its requests have certainly ended.
+    pub(crate) ends_at: Instant,
+}
+
+/// A write of a ReplicaSet. It may be sent again as it was: the server makes it once, because a creation has a name and a
+/// patch a resourceVersion.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
     /// A creation.
@@ -62,7 +71,7 @@ pub(crate) enum Write {
 
 impl Memory {
     /// The first write of a Deployment whose outcome is unknown.
-    pub(crate) fn first_unknown(&self, deployment: &Uid) -> Option<Write> {
+    pub(crate) fn first_unknown(&self, deployment: &Uid) -> Option<Unknown> {
         self.deployments.lock().get(deployment)?.unknown.front().cloned()
     }
 
@@ -73,9 +82,16 @@ impl Memory {
         }
     }
 
+    /// That write was sent again, without another outcome. All its requests have certainly ended at `end`.
+    pub(crate) fn extend_first_unknown(&self, deployment: &Uid, end: Instant) {
+        if let Some(first) = self.deployments.lock().get_mut(deployment).and_then(|it| it.unknown.front_mut()) {
+            first.ends_at = first.ends_at.max(end);
+        }
+    }
+
     /// Keeps a write whose outcome is unknown.
-    pub(crate) fn add_unknown(&self, deployment: &Uid, write: Write) {
-        self.deployments.lock().entry(deployment.clone()).or_default().unknown.push_back(write);
+    pub(crate) fn add_unknown(&self, deployment: &Uid, unknown: Unknown) {
+        self.deployments.lock().entry(deployment.clone()).or_default().unknown.push_back(unknown);
     }
 
     /// Whether a ReplicaSet has the template of the Deployment. `compare` is called only if one of both has changed.
@@ -177,18 +193,24 @@ mod tests {
 
     #[test]
     fn unknown_writes_are_kept_in_their_order() {
-        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        let (memory, uid, now) = (Memory::default(), Uid::new("u"), Clock::system().now());
         let write = |name: &str| Write::Create { name: name.into(), replicas: 1, body: json!({}) };
         let first = || match memory.first_unknown(&uid) {
-            Some(Write::Create { name, .. }) => name.to_string(),
-            _ => String::new(),
+            Some(Unknown { write: Write::Create { name, .. }, ends_at }) => {
+                (name.to_string(), (ends_at - now).as_secs())
+            }
+            _ => (String::new(), 0),
         };
-        memory.add_unknown(&uid, write("a"));
-        memory.add_unknown(&uid, write("b"));
-        assert_eq!((first(), first()), ("a".to_owned(), "a".to_owned()));
+        memory.add_unknown(&uid, Unknown { write: write("a"), ends_at: now + Duration::from_secs(1) });
+        memory.add_unknown(&uid, Unknown { write: write("b"), ends_at: now });
+        assert_eq!((first(), first()), (("a".to_owned(), 1), ("a".to_owned(), 1)));
+        memory.extend_first_unknown(&uid, now);
+        assert_eq!(first().1, 1);
+        memory.extend_first_unknown(&uid, now + Duration::from_secs(2));
+        assert_eq!(first().1, 2);
         memory.remove_first_unknown(&uid);
-        assert_eq!(first(), "b");
+        assert_eq!(first(), ("b".to_owned(), 0));
         memory.remove(&uid);
-        assert_eq!(first(), "");
+        assert_eq!(first().0, "");
     }
 }

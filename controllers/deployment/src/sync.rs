@@ -3,18 +3,18 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use api::{
-    ConditionStatus, Deployment, DeploymentStatus, DeploymentStrategy, ObjectKey, Pod, PodIndex, PodPhase, ReplicaSet,
+    ConditionStatus, Deployment, DeploymentStatus, DeploymentStrategy, ObjectKey, Pod, PodIndex, ReplicaSet,
     ReplicaSetIndex, Selector, StatusOwner, Typed,
 };
 use client::ApiError;
 use controller::Outcome;
 use events::EventType;
 use informer::StoreError;
-use workload::{ClaimError, Claimed, Notices, Owner, StatusWrite, claim};
+use workload::{ClaimError, Claimed, Notices, Owner, StatusWrite, claim, is_terminal};
 
 use crate::{
     Ctx,
-    apply::{Applied, ApplyError, apply, check_template, repeat_unknown, roll_back},
+    apply::{Applied, ApplyError, apply, check_template, resolve_unknown, roll_back},
     memory::TEMPLATE_CHECK,
     rules::{
         annotations::{self, REVISION},
@@ -91,8 +91,7 @@ async fn reconcile(
     owner: &Owner,
     selector: &Selector,
 ) -> Result<Outcome, SyncError> {
-    if ctx.memory.first_unknown(&owner.uid).is_some() {
-        repeat_unknown(ctx, deployment, owner).await?;
+    if resolve_unknown(ctx, deployment, owner).await? {
         return Ok(await_cache(ctx, deployment));
     }
     let Claimed { objects: mut sets, adopted } = claim_sets(ctx, owner, selector).await?;
@@ -214,7 +213,7 @@ fn has_old_pods(ctx: &Ctx, sets: &[Arc<ReplicaSet>], new: Option<usize>) -> Resu
         let pods = ctx.pods.store().by_index(&PodIndex::Owner(set.meta.uid.clone()))?;
         // Any user may write the uid of the set into pods of other namespaces.
         let is_old = |it: &Pod| it.meta.namespace == set.meta.namespace;
-        if pods.iter().any(|it| is_old(it) && !matches!(it.phase, PodPhase::Failed | PodPhase::Succeeded)) {
+        if pods.iter().any(|it| is_old(it) && !is_terminal(it)) {
             return Ok(true);
         }
     }

@@ -2,18 +2,20 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use api::{Pod, ReplicaSet, Uid, Version};
+use api::{Pod, ReplicaSet, Typed, Uid, Version};
 use client::ApiError;
+use clock::Instant;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownOutcomes, is_from_server, is_gone,
-    longest_create, newest_pods, server_message,
+    Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownOutcomes, end_of_request, is_from_server,
+    is_gone, longest_create, newest_pods, server_message,
 };
 
 use crate::{
     Ctx,
     kind::Kind,
+    memory::UnknownDeletion,
     rules::{plan::wanted, status::Managed},
 };
 
@@ -58,9 +60,10 @@ impl ApplyError {
     }
 }
 
-/// Determines the outcome of creations whose response was lost, and of everything that was expected for too long. Until
-/// it is known, pods are neither created nor deleted, because that would be decided from an old state.
+/// Determines the outcomes of creations and deletions for which it is unknown, and of everything that was expected for too
+/// long. Until then, pods are neither created nor deleted, because that would be decided from an old state.
 pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+    settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Deletions
     // without an answer are repeated until their outcome is known.
@@ -76,6 +79,35 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
         enqueue_when_passed(ctx, owner, awaited);
     }
     ctx.memory.resolve_unknown(&owner.uid, |it| ctx.pods.store().has_passed(it));
+}
+
+/// Deletions are not expected any more if the cache shows another state of the pod, or if all requests have ended and the
+/// server has the pod unchanged.
+async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+    let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
+    let is_settled = ctx.call_limit.call_each(unknown.clone(), |it| async move { is_settled(ctx, &it).await }).await;
+    for (deletion, is_settled) in unknown.into_iter().zip(is_settled) {
+        if is_settled {
+            ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
+        } else {
+            ctx.memory.add_unknown_deletion(&owner.uid, deletion);
+        }
+    }
+}
+
+async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, ends_at }: &UnknownDeletion) -> bool {
+    let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
+    let is_unchanged = |it: &Pod| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
+    // If the cache cannot be read, it is read again later.
+    let Ok(cached) = ctx.pods.store().get(namespace, name) else { return false };
+    if !cached.is_some_and(|it| is_unchanged(&it)) {
+        return true;
+    }
+    if ctx.clock.now() < *ends_at || ctx.stopping.is_cancelled() {
+        return false;
+    }
+    let live = ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await;
+    live.is_ok_and(|it| it.is_some_and(|it| is_unchanged(&it)))
 }
 
 /// Sends deletions whose response was lost again, for the same pods, as long as these are surplus. `active` are the pods
@@ -94,27 +126,26 @@ pub(crate) async fn repeat_deletions<K: Kind>(
         return Ok(());
     }
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    let is_unknown = |it: &Pod| unknown.iter().any(|pod| pod.meta.uid == it.meta.uid);
+    let is_unknown = |it: &Pod| unknown.iter().any(|deletion| deletion.pod.meta.uid == it.meta.uid);
     // The cache still shows these.
     let deleted = active.iter().filter(|it| expected.contains(&it.meta.uid) && !is_unknown(it)).count();
     let surplus = active.len().saturating_sub(wanted(set));
     let (mut again, mut later) = (Vec::new(), Vec::new());
-    for pod in unknown {
-        let is_unchanged = |it: &Arc<Pod>| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
-        if surplus == 0 || !active.iter().any(is_unchanged) {
-            // The set wants the pod again, and replaces it if it is deleted after all. Or the pod is not active any more.
-            // Or it has changed, so the deletion of its older state cannot happen.
-            ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+    for deletion in unknown {
+        if surplus == 0 {
+            // The set wants the pod again, and replaces it if it is deleted after all.
+            ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
         } else if again.len() < surplus.saturating_sub(deleted) {
-            again.push(pod);
+            again.push(deletion);
         } else {
-            later.push(pod);
+            later.push(deletion);
         }
     }
     if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         ctx.queue.add(owner.key());
     }
-    let outcome = Deletions { ctx, owner, is_repeated: true }.delete_all(again).await;
+    let again = again.into_iter().map(|UnknownDeletion { pod, ends_at }| (pod, Some(ends_at))).collect();
+    let outcome = Deletions { ctx, owner }.delete_all(again).await;
     // Behind those that were just sent, which must be sent again before these.
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
     outcome
@@ -177,7 +208,7 @@ pub(crate) async fn delete<K: Kind>(
         return Ok(());
     }
     ctx.memory.expectations.expect_deletions(&owner.uid, pods.iter().map(|it| it.meta.uid.clone()), ctx.clock.now());
-    Deletions { ctx, owner, is_repeated: false }.delete_all(pods).await
+    Deletions { ctx, owner }.delete_all(pods.into_iter().map(|it| (it, None)).collect()).await
 }
 
 /// The request body of each pod. The server generates the names.
@@ -224,15 +255,16 @@ impl CreateResults {
     }
 }
 
+/// A pod to delete, and when earlier requests for that have ended.
+type Deletion = (Arc<Pod>, Option<Instant>);
+
 struct Deletions<'a, K: Kind> {
     ctx: &'a Ctx<K>,
     owner: &'a Owner,
-    /// They were sent before, and their outcome is unknown.
-    is_repeated: bool,
 }
 
 impl<K: Kind> Deletions<'_, K> {
-    async fn delete_all(&self, pods: Vec<Arc<Pod>>) -> Result<(), ApplyError> {
+    async fn delete_all(&self, pods: Vec<Deletion>) -> Result<(), ApplyError> {
         let wanted = pods.len();
         let results = self.ctx.call_limit.call_each(pods, |it| self.delete_one(it)).await;
         let (mut changed, mut failed, mut failure) = (0, 0, None);
@@ -253,23 +285,17 @@ impl<K: Kind> Deletions<'_, K> {
     }
 
     /// Deletes a pod. If that certainly failed, the deletion is not expected any more.
-    async fn delete_one(&self, pod: Arc<Pod>) -> Result<(), ApiError> {
-        let Self { ctx, owner, is_repeated } = self;
-        let observe = || ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+    async fn delete_one(&self, (pod, earlier): Deletion) -> Result<(), ApiError> {
+        let Self { ctx, owner } = self;
         let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
-        if is_gone(&err, &pod.meta.name) {
-            // Its watch event has come, or will never come.
-            observe();
-            return Ok(());
+        let gone = is_gone(&err, &pod.meta.name);
+        // A refusal, even a conflict, does not show what an earlier request has done.
+        match earlier.max(end_of_request(&err, ctx.clock.now())).filter(|_| !gone) {
+            Some(ends_at) => ctx.memory.add_unknown_deletion(&owner.uid, UnknownDeletion { pod, ends_at }),
+            // If the pod is gone, its watch event has come, or will never come.
+            None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
         }
-        // A conflict may be with the deletion that was sent before. The cache will show it.
-        let is_ours = *is_repeated && matches!(err, ApiError::Conflict(_));
-        if is_ours || !UnknownOutcomes::default().record_error(&err) {
-            ctx.memory.add_unknown_deletion(&owner.uid, pod);
-        } else {
-            observe();
-        }
-        Err(err)
+        if gone { Ok(()) } else { Err(err) }
     }
 }
 

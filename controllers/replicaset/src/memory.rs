@@ -33,8 +33,8 @@ struct Inner {
 #[derive(Default)]
 struct SetMemory {
     unknown_creates: UnknownCreates,
-    /// The pods whose deletion has an unknown outcome.
-    unknown_deletions: Vec<Arc<Pod>>,
+    /// The deletions whose outcome is unknown.
+    unknown_deletions: Vec<UnknownDeletion>,
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
     /// The namespace of the set is terminating. It never becomes active again.
@@ -43,6 +43,15 @@ struct SetMemory {
     status: Option<ReplicaSetStatus>,
     /// When a status was last stored.
     status_at: Option<Instant>,
+}
+
+/// A deletion whose outcome is unknown.
+#[derive(Debug, Clone)]
+pub(crate) struct UnknownDeletion {
+    /// The pod that was to be deleted, in this state.
+    pub(crate) pod: Arc<Pod>,
+    /// When all requests have certainly ended.
+    pub(crate) ends_at: Instant,
 }
 
 impl Memory {
@@ -86,14 +95,14 @@ impl Memory {
         self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
     }
 
-    /// Returns and removes the pods whose deletion has an unknown outcome.
-    pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<Arc<Pod>> {
+    /// Returns and removes the deletions whose outcome is unknown.
+    pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
         self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
     }
 
-    /// The outcome of the deletion of a pod is unknown.
-    pub(crate) fn add_unknown_deletion(&self, set: &Uid, pod: Arc<Pod>) {
-        self.change(set, |it| it.unknown_deletions.push(pod));
+    /// Keeps a deletion whose outcome is unknown.
+    pub(crate) fn add_unknown_deletion(&self, set: &Uid, deletion: UnknownDeletion) {
+        self.change(set, |it| it.unknown_deletions.push(deletion));
     }
 
     /// When an expectation expires, or a creation must be checked on the server. A check that is due is made by the next

@@ -56,6 +56,8 @@ pub(crate) async fn sync<K: Kind>(ctx: &Ctx<K>, key: &ObjectKey) -> Result<Outco
         return Ok(Outcome::Done);
     };
     let outcome = reconcile(ctx, &object, selector).await;
+    let is_waiting = !ctx.memory.expectations.is_satisfied(&set.meta.uid, ctx.clock.now());
+    ctx.set_waiting(&set.meta.uid, is_waiting);
     ctx.clear_memory_of_deleted(set);
     match outcome {
         // The next leader does what was not done because of shutdown.
@@ -78,7 +80,6 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     if is_satisfied {
         ctx.memory.clear_unknown(&owner.uid);
     }
-    ctx.set_waiting(&owner.uid, !is_satisfied);
     let may_change = is_satisfied && !owner.deleting;
 
     let mut own = ctx.pods.store().by_index(&PodIndex::Owner(owner.uid.clone()))?;

@@ -12,6 +12,7 @@ use crate::rules::{
     rollout,
     scale::proportional,
     snapshot::{Snapshot, size},
+    template,
 };
 
 /// The writes of a sync, in this order. The status follows.
@@ -221,7 +222,17 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        self.plan.rollback = Some(rollback::find(requested, &revisions));
+        self.plan.rollback = Some(match rollback::find(requested, &revisions) {
+            Rollback::To { at, .. } if self.has_present_template(at) => Rollback::Unchanged,
+            found => found,
+        });
+    }
+
+    /// Whether an old ReplicaSet has the template of the Deployment too.
+    fn has_present_template(&self, at: usize) -> bool {
+        let Snapshot { sets, deployment, .. } = self.snapshot;
+        sets.get(at)
+            .is_some_and(|it| template::is_equal(&it.spec.template, &deployment.spec.template).is_ok_and(|it| it))
     }
 
     /// One step of a rolling update (`rolloutRolling`).

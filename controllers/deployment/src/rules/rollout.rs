@@ -33,7 +33,7 @@ pub(crate) fn available_of_new(set: &ReplicaSet) -> i64 {
 /// Pods that are being deleted may count as available. Nothing is decided until the status has caught up, because they
 /// would be counted twice.
 fn is_shrinking(set: &ReplicaSet) -> bool {
-    !is_observed(set) || i64::from(set.status.replicas.max(set.status.available)) > size(set)
+    !is_observed(set) || i64::from(set.status.available) > size(set)
 }
 
 /// The status is of the present size or a later one.

@@ -4,7 +4,9 @@ use harness::{NAMESPACE, failure, name, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{DESIRED, HASH, HISTORY, MAX, MS, REVISION, SEC, STATUS, World, annotation, image, owner, pairs};
+use crate::world::{
+    DESIRED, HASH, HISTORY, MAX, MS, REVISION, SEC, STATUS, World, annotation, image, owner, pairs, rolling,
+};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_deploy_001_a_new_deployment_gets_a_set_with_the_hash_of_its_template() {
@@ -288,8 +290,50 @@ async fn a_creation_whose_answer_is_lost_is_repeated_before_anything_else() {
     world.set_image("three");
     world.settle().await;
     let created: Vec<String> = world.created().iter().map(|it| image(it).to_owned()).collect();
-    assert_eq!(created, ["two", "two", "three"]);
+    assert_eq!(created, ["two", "three"]);
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]));
+}
+
+/// The request may still be running, so nothing else is decided.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
+    let (world, _manager) = World::running(json!({})).await;
+    let mut left = 3;
+    world.fail_requests(move |line, _| {
+        let fails = line == "create replicasets" && left > 0;
+        left -= i32::from(fails);
+        fails.then_some(Interception::Fail)
+    });
+    world.set_image("two");
+    pass(MS).await;
+    world.set_image("three");
+    world.settle().await;
+    let created: Vec<String> = world.created().iter().map(|it| image(it).to_owned()).collect();
+    assert_eq!(created, ["two", "two", "two", "two", "three"]);
+    assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]));
+}
+
+/// A webhook may answer so. The request has ended, and a read shows that it has changed nothing.
+#[tokio::test(start_paused = true)]
+async fn writes_that_the_server_always_fails_delay_no_other_decision() {
+    for line in ["create replicasets", "patch replicasets"] {
+        let (world, _manager) = World::running(json!({ "strategy": rolling(json!(1), json!(1)) })).await;
+        world.fail_requests(move |it, _| if it.starts_with(line) { failure(500, "InternalError") } else { None });
+        world.set_image("two");
+        pass(5 * SEC).await;
+        assert!((4..30).contains(&world.call_count(line)), "with back-off: {:?}", world.lines());
+        world.edit(|spec| spec["paused"] = json!(true));
+        pass(20 * SEC).await;
+        assert_eq!(world.condition("Progressing"), "Unknown DeploymentPaused", "{line}");
+        let before = world.call_count(line);
+        world.cluster.stop_intercepting();
+        pass(60 * SEC).await;
+        assert_eq!(world.call_count(line), before, "{line}: nothing is repeated for a Deployment that is paused");
+        world.set_image("one");
+        world.edit(|spec| spec["paused"] = json!(false));
+        world.settle().await;
+        assert_eq!(world.sizes().last(), Some(&("one".to_owned(), 3)), "{line}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,16 +136,37 @@ async fn acceptance_deploy_033_a_conflict_is_repeated_from_the_newer_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_while_old_sets_shrink_is_repeated() {
-    let (world, _manager) = World::running(json!({})).await;
-    let mut left = 2;
-    world.fail_requests(move |line, _| {
-        let fails = line.starts_with("patch replicasets") && left > 0;
-        left -= i32::from(fails);
-        if fails { failure(500, "InternalError") } else { None }
-    });
+    for (code, reason) in [(403, "Forbidden"), (500, "InternalError")] {
+        let (world, _manager) =
+            World::running(json!({ "replicas": 10, "strategy": rolling(json!(0), json!(2)) })).await;
+        let mut left = 2;
+        world.fail_requests(move |line, _| {
+            let fails = line.starts_with("patch replicasets") && left > 0;
+            left -= i32::from(fails);
+            if fails { failure(code, reason) } else { None }
+        });
+        world.set_image("two");
+        // No status of a set changes meanwhile, so no event enqueues the Deployment.
+        pass(SEC).await;
+        assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 2)]), "{code}");
+    }
+}
+
+/// The ReplicaSet has more pods than its size. They are not available, so they do not count twice.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_is_refused_does_not_stop_a_rollout() {
+    let (world, _manager) = World::running(json!({ "replicas": 10, "strategy": rolling(json!(3), json!(2)) })).await;
     world.set_image("two");
-    world.settle().await;
-    assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
+    pass(100 * MS).await;
+    for _ in 0..60 {
+        world.run_sets();
+        world.update_set("one", |it| {
+            let size = it["spec"]["replicas"].as_i64().unwrap();
+            it["status"]["replicas"] = json!(size + 1);
+        });
+        pass(50 * MS).await;
+    }
+    assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 10)]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ async fn acceptance_rs_015_surplus_pods_are_deleted_once() {
     world.cluster.freeze_watches("pods");
     world.scale(2);
     pass(SEC).await;
-    assert_eq!(world.call_count("delete pods"), 2);
+    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 1));
     world.touch_set("again");
     pass(SEC).await;
     assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 1));
@@ -107,7 +107,9 @@ async fn acceptance_rs_026_a_refused_deletion_is_reported_and_retried() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for() {
     let (world, manager) = World::running(2, json!({})).await;
-    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    // The server accepts the deletion, and does not do it.
+    let accepted = || Interception::Answer { status: 200, headers: vec![], body: json!({}) };
+    world.fail_requests(move |line, _| line.starts_with("delete pods").then(accepted));
     world.scale(1);
     pass(100 * MS).await;
     let victim = world.lines().iter().find_map(|it| it.strip_prefix("delete pods ").map(str::to_owned)).unwrap();
@@ -117,9 +119,59 @@ async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for()
         it["metadata"]["labels"] = json!({ "app": "mine" });
     });
     pass(100 * MS).await;
+    assert_eq!(waiting(&manager), 0);
     world.scale(2);
     pass(SEC).await;
     assert_eq!((world.own().len(), world.pods().len(), waiting(&manager)), (2, 3, 0));
+}
+
+/// A webhook may answer so for one pod. A read shows that the pod is unchanged.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
+    let (world, manager) = World::running(5, json!({})).await;
+    let mut first = None::<String>;
+    world.fail_requests(move |line, _| {
+        let fails = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;
+        if fails { failure(500, "InternalError") } else { None }
+    });
+    world.scale(4);
+    pass(SEC).await;
+    assert_eq!(world.own().len(), 5);
+    let attempts = world.call_count("delete pods");
+    assert!((4..20).contains(&attempts), "with back-off: {attempts}");
+    world.scale(1);
+    pass(20 * SEC).await;
+    world.scale(2);
+    pass(20 * SEC).await;
+    assert_eq!((world.own().len(), waiting(&manager)), (2, 0), "what is wanted meanwhile is done");
+    world.cluster.stop_intercepting();
+    world.scale(0);
+    pass(60 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (0, 0, 0));
+}
+
+/// The deletion happened, the answer was an error, and the cache does not show it.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_happened_although_the_server_failed_it_is_not_done_to_another_pod() {
+    let (world, manager) = World::running(3, json!({})).await;
+    let (cluster, mut first) = (world.cluster.clone(), true);
+    world.fail_requests(move |line, call| {
+        if !line.starts_with("delete pods") || !std::mem::take(&mut first) {
+            return None;
+        }
+        cluster.freeze_watches("pods");
+        cluster.remove("pods", NAMESPACE, &call.name);
+        failure(500, "InternalError")
+    });
+    world.scale(2);
+    pass(20 * SEC).await;
+    let lines = world.lines();
+    let deleted: Vec<&String> = lines.iter().filter(|it| it.starts_with("delete pods")).collect();
+    assert!(deleted.len() > 1 && deleted.iter().all(|it| *it == deleted[0]), "{deleted:?}");
+    assert_eq!(world.pods().len(), 2);
+    world.cluster.unfreeze_watches("pods");
+    pass(20 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (2, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

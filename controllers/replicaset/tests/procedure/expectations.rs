@@ -145,11 +145,18 @@ async fn acceptance_rs_027_a_pod_whose_deletion_is_observed_twice_counts_once() 
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_rs_048_a_resync_or_a_change_that_means_nothing_sends_no_request() {
-    let (world, _manager) = World::running(2, json!({})).await;
+    let (world, manager) = World::running(2, json!({})).await;
+    drop(manager);
+    let manager = world.start_with_resync(Options::default(), 12 * 3_600 * SEC).await;
+    let adds = || manager.metric("workqueue_adds_total{name=\"replicaset\"}");
+    let before = adds();
     world.touch_set("again");
     for pod in world.pods() {
         world.update_pod(&pod, |it| it["status"]["podIP"] = json!("10.0.0.1"));
     }
-    pass(3_600 * SEC).await;
+    pass(SEC).await;
+    assert_eq!(adds(), before + 1, "the change of the set only");
+    pass(25 * 3_600 * SEC).await;
+    assert!(adds() > before + 1, "the resync");
     assert_eq!(world.lines(), [""; 0]);
 }

@@ -55,8 +55,13 @@ impl World {
     }
 
     pub(crate) async fn start_with(&self, options: Options) -> Manager {
+        self.start_with_resync(options, Duration::ZERO).await
+    }
+
+    /// The same with a resync period.
+    pub(crate) async fn start_with_resync(&self, options: Options, resync: Duration) -> Manager {
         let limits = Limits { qps: 100_000.0, burst: 100_000 };
-        let process = self.process(limits, Duration::ZERO, |builder| {
+        let process = self.process(limits, resync, |builder| {
             if self.is_replica_set() {
                 replicaset_controller::start(builder, options);
             } else {

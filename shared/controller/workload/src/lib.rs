@@ -44,6 +44,6 @@ pub use ranking::{deletion_key, deletion_keys_around_rank};
 pub use slow_start::SlowStart;
 pub use status_write::{StatusChange, StatusWrite};
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
-pub use unknown_creates::{NewestPods, UnknownCreates, UnknownOutcomes, longest_create, newest_pods};
+pub use unknown_creates::{NewestPods, UnknownCreates, UnknownOutcomes, end_of_request, longest_create, newest_pods};
 pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;

@@ -125,6 +125,21 @@ pub async fn newest_pods(api: &Api, namespace: &str) -> Option<NewestPods> {
     page.ok().map(NewestPods::of)
 }
 
+fn is_of_webhook(message: &str) -> bool {
+    message.contains("failed calling webhook")
+        || (message.starts_with("admission webhook ") && message.contains(" denied the request"))
+}
+
+/// When the request of a failed write has certainly ended. `None` if the write certainly did not happen.
+#[must_use]
+pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
+    let mut outcomes = UnknownOutcomes::default();
+    if outcomes.record_error(err) {
+        return None;
+    }
+    Some(if outcomes.pending { now + MAX_REQUEST_TIME } else { now })
+}
+
 /// What the errors of creations leave unknown.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOutcomes {
@@ -140,8 +155,8 @@ impl UnknownOutcomes {
         let ApiError::Unknown { status, .. } = err else { return true };
         let message = status.as_ref().map(|it| it.message.as_str());
         match (status.as_ref().map(|it| it.code), message) {
-            // The call of the webhook failed, so the pod was not stored.
-            (Some(500), Some(message)) if message.contains("failed calling webhook") => return true,
+            // A webhook refused it, whatever its code, or its call failed. Webhooks are called before an object is stored.
+            (Some(500..), Some(message)) if is_of_webhook(message) => return true,
             (Some(504) | None, _) => self.pending = true,
             (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,
             _ => self.ended = true,

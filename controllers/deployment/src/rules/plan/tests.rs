@@ -308,6 +308,8 @@ fn acceptance_deploy_059_060_a_rollback_begins_when_the_present_template_has_a_s
     assert_eq!(annotated("0", json!({}), &rows), ["To { at: 0, revision: 1 }"]);
     assert_eq!(annotated("2", json!({}), &rows), ["Unchanged"]);
     assert_eq!(annotated("7", json!({}), &rows), ["NotFound(\"Unable to find the revision to rollback to.\")"]);
+    let equal = ["a new 3 revision:2", "b new 0 revision:1 age:1"];
+    assert_eq!(annotated("1", json!({}), &equal), ["Unchanged"], "a second one has the template too");
     assert_eq!(annotated("x", json!({}), &rows), NOTHING);
     assert_eq!(annotated("1", json!({}), &rows[..1]), ["create 0 as 2", "To { at: 0, revision: 1 }"]);
     assert_eq!(annotated("1", json!({ "paused": true }), &rows), NOTHING, "a pause comes first");
