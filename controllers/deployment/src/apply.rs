@@ -9,7 +9,7 @@ use workload::{Owner, end_of_request, is_from_server, is_gone, server_message};
 
 use crate::{
     Ctx,
-    memory::{Unknown, Write},
+    memory::{UnknownWrite, Write},
     rules::{
         annotations::{self, ROLLBACK_TO},
         conditions::CREATE_ERROR,
@@ -49,6 +49,8 @@ pub(crate) enum ApplyError {
         #[source]
         source: ApiError,
     },
+    #[error("an earlier write of ReplicaSet {name} had no answer and may still be stored")]
+    Pending { name: String },
     #[error("cannot delete ReplicaSet {name}")]
     Delete {
         name: String,
@@ -72,7 +74,7 @@ pub(crate) enum ApplyError {
 }
 
 impl Write {
-    fn failed(&self, source: ApiError) -> ApplyError {
+    fn error_of(&self, source: ApiError) -> ApplyError {
         match self {
             Self::Create { name, .. } => ApplyError::Create { name: name.to_string(), source },
             Self::Patch { set, .. } => ApplyError::Patch { name: set.meta.name.to_string(), source },
@@ -93,22 +95,22 @@ pub(crate) struct Applied {
     pub(crate) is_namespace_terminating: bool,
 }
 
-/// Determines the outcomes of the writes for which it is unknown. Until then nothing else is decided: a decision from an
-/// older state could exceed the surge. Returns true if one of them may have changed something.
-pub(crate) async fn resolve_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<bool, ApplyError> {
-    let mut is_changed = false;
-    while let Some(unknown) = ctx.memory.first_unknown(&owner.uid) {
-        // The ReplicaSets of a deleted Deployment may be orphans now.
-        if ctx.deployments.store().is_alive(&deployment.meta.as_ref())? {
-            is_changed |= resolve(ctx, owner, &unknown).await?;
-        }
-        ctx.memory.remove_first_unknown(&owner.uid);
+/// Determines the outcome of a write for which it is unknown. Until then nothing else is decided: a decision from an older
+/// state could exceed the surge.
+pub(crate) async fn resolve_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<(), ApplyError> {
+    let Some(unknown) = ctx.memory.unknown_write(&owner.uid) else { return Ok(()) };
+    // The ReplicaSets of a deleted Deployment may be orphans now.
+    if ctx.deployments.store().is_alive(&deployment.meta.as_ref())? {
+        resolve(ctx, owner, &unknown).await?;
     }
-    Ok(is_changed)
+    ctx.memory.set_unknown_write(&owner.uid, None);
+    Ok(())
 }
 
-/// Reads the ReplicaSet of a write from the server. If the write has not happened and may still happen, it is sent again.
-async fn resolve(ctx: &Ctx, owner: &Owner, Unknown { write, ends_at }: &Unknown) -> Result<bool, ApplyError> {
+/// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent once more,
+/// because its first request may have been lost.
+async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<(), ApplyError> {
+    let UnknownWrite { write, ends_at, is_repeated } = unknown;
     let (name, before): (&str, Option<&Version>) = match write {
         Write::Create { name, .. } => (name, None),
         Write::Patch { set, .. } => (&set.meta.name, Some(&set.meta.version)),
@@ -118,20 +120,27 @@ async fn resolve(ctx: &Ctx, owner: &Owner, Unknown { write, ends_at }: &Unknown)
         Err(err) if err.is_absence_of(name) => None,
         Err(source) => return Err(ApplyError::Read { name: name.to_owned(), source }),
     };
-    if let Some(live) = live.filter(|it| Some(it) != before) {
-        // It was written, or another client has changed it. The cache must show that before the next decision.
-        ctx.record_write(&owner.uid, &ctx.sets.watched(), &live);
-        return Ok(true);
+    if live.as_ref() != before {
+        // It was written, or another client has changed or deleted it. The cache must show that before the next decision.
+        live.iter().for_each(|it| ctx.record_write(&owner.uid, &ctx.sets.watched(), it));
+        return Ok(());
     }
-    if *ends_at <= ctx.clock.now() {
-        return Ok(false);
+    let left = ends_at.saturating_duration_since(ctx.clock.now());
+    if left.is_zero() {
+        return Ok(());
     }
-    send(ctx, owner, write).await.map(|()| true).map_err(|source| {
-        if let Some(end) = end_of_request(&source, ctx.clock.now()) {
-            ctx.memory.extend_first_unknown(&owner.uid, end);
-        }
-        write.failed(source)
-    })
+    if *is_repeated {
+        ctx.queue.add_after(owner.key(), left);
+        return Err(ApplyError::Pending { name: name.to_owned() });
+    }
+    let Err(source) = send(ctx, owner, write).await else { return Ok(()) };
+    if is_from_server(&source) {
+        // Even a refusal does not show what the first request has done.
+        let ends_at = end_of_request(&source, ctx.clock.now()).map_or(*ends_at, |it| it.max(*ends_at));
+        let repeated = UnknownWrite { write: write.clone(), ends_at, is_repeated: true };
+        ctx.memory.set_unknown_write(&owner.uid, Some(repeated));
+    }
+    Err(write.error_of(source))
 }
 
 /// Creates the new ReplicaSet, changes and deletes others. Ends with the first error.
@@ -183,12 +192,12 @@ async fn apply_all(
     Ok(())
 }
 
-/// Keeps a failed write if it may have happened.
+/// Keeps a failed write if it may have happened. Returns the error of the sync.
 fn keep_unknown(ctx: &Ctx, owner: &Owner, write: Write, source: ApiError) -> ApplyError {
     let end = end_of_request(&source, ctx.clock.now());
-    let failure = write.failed(source);
+    let failure = write.error_of(source);
     if let Some(ends_at) = end {
-        ctx.memory.add_unknown(&owner.uid, Unknown { write, ends_at });
+        ctx.memory.set_unknown_write(&owner.uid, Some(UnknownWrite { write, ends_at, is_repeated: false }));
     }
     failure
 }

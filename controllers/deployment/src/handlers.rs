@@ -60,7 +60,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
 }
 
-/// A pod in its state before it was deleted, has ended, or got another owner.
+/// A pod in its state before it was deleted, ended, or got another owner.
 fn lost_pod<'a>(change: &Change<'a, Pod>) -> Option<&'a Entry<Pod>> {
     if let Some(gone) = change.gone() {
         return Some(gone);

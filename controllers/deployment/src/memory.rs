@@ -1,10 +1,6 @@
 //! What the process keeps about each Deployment, by uid, so that a new Deployment of the same name inherits nothing.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{Deployment, ReplicaSet, Uid};
 use clock::Instant;
@@ -25,7 +21,7 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct DeploymentMemory {
-    unknown: VecDeque<Unknown>,
+    unknown: Option<UnknownWrite>,
     /// The generation of the Deployment for which the templates were compared.
     generation: i64,
     /// Whether a ReplicaSet of this generation has the template.
@@ -36,13 +32,15 @@ struct DeploymentMemory {
     template_check_at: Option<Instant>,
 }
 
-/// A write whose outcome is unknown.
+/// A write whose outcome is unknown. A sync ends with it, so there is only one.
 #[derive(Debug, Clone)]
-pub(crate) struct Unknown {
+pub(crate) struct UnknownWrite {
     /// The write.
     pub(crate) write: Write,
     /// When all its requests have certainly ended.
     pub(crate) ends_at: Instant,
+    /// It was sent twice.
+    pub(crate) is_repeated: bool,
 }
 
 /// A write of a ReplicaSet. It may be sent again as it was: the server makes it once, because a creation has a name and a
@@ -70,28 +68,14 @@ pub(crate) enum Write {
 }
 
 impl Memory {
-    /// The first write of a Deployment whose outcome is unknown.
-    pub(crate) fn first_unknown(&self, deployment: &Uid) -> Option<Unknown> {
-        self.deployments.lock().get(deployment)?.unknown.front().cloned()
+    /// The write of a Deployment whose outcome is unknown.
+    pub(crate) fn unknown_write(&self, deployment: &Uid) -> Option<UnknownWrite> {
+        self.deployments.lock().get(deployment)?.unknown.clone()
     }
 
-    /// The outcome of that write is known now.
-    pub(crate) fn remove_first_unknown(&self, deployment: &Uid) {
-        if let Some(memory) = self.deployments.lock().get_mut(deployment) {
-            memory.unknown.pop_front();
-        }
-    }
-
-    /// That write was sent again, without another outcome. All its requests have certainly ended at `end`.
-    pub(crate) fn extend_first_unknown(&self, deployment: &Uid, end: Instant) {
-        if let Some(first) = self.deployments.lock().get_mut(deployment).and_then(|it| it.unknown.front_mut()) {
-            first.ends_at = first.ends_at.max(end);
-        }
-    }
-
-    /// Keeps a write whose outcome is unknown.
-    pub(crate) fn add_unknown(&self, deployment: &Uid, unknown: Unknown) {
-        self.deployments.lock().entry(deployment.clone()).or_default().unknown.push_back(unknown);
+    /// Keeps a write whose outcome is unknown, or removes it.
+    pub(crate) fn set_unknown_write(&self, deployment: &Uid, unknown: Option<UnknownWrite>) {
+        self.deployments.lock().entry(deployment.clone()).or_default().unknown = unknown;
     }
 
     /// Whether a ReplicaSet has the template of the Deployment. `compare` is called only if one of both has changed.
@@ -189,28 +173,5 @@ mod tests {
         assert_eq!(memory.since_status(&uid, start), None);
         memory.record_status_at(&uid, start);
         assert_eq!(memory.since_status(&uid, start + Duration::from_secs(1)), Some(Duration::from_secs(1)));
-    }
-
-    #[test]
-    fn unknown_writes_are_kept_in_their_order() {
-        let (memory, uid, now) = (Memory::default(), Uid::new("u"), Clock::system().now());
-        let write = |name: &str| Write::Create { name: name.into(), replicas: 1, body: json!({}) };
-        let first = || match memory.first_unknown(&uid) {
-            Some(Unknown { write: Write::Create { name, .. }, ends_at }) => {
-                (name.to_string(), (ends_at - now).as_secs())
-            }
-            _ => (String::new(), 0),
-        };
-        memory.add_unknown(&uid, Unknown { write: write("a"), ends_at: now + Duration::from_secs(1) });
-        memory.add_unknown(&uid, Unknown { write: write("b"), ends_at: now });
-        assert_eq!((first(), first()), (("a".to_owned(), 1), ("a".to_owned(), 1)));
-        memory.extend_first_unknown(&uid, now);
-        assert_eq!(first().1, 1);
-        memory.extend_first_unknown(&uid, now + Duration::from_secs(2));
-        assert_eq!(first().1, 2);
-        memory.remove_first_unknown(&uid);
-        assert_eq!(first(), ("b".to_owned(), 0));
-        memory.remove(&uid);
-        assert_eq!(first().0, "");
     }
 }

@@ -91,8 +91,9 @@ async fn reconcile(
     owner: &Owner,
     selector: &Selector,
 ) -> Result<Outcome, SyncError> {
-    if resolve_unknown(ctx, deployment, owner).await? {
-        return Ok(await_cache(ctx, deployment));
+    resolve_unknown(ctx, deployment, owner).await?;
+    if let Some(wait) = ctx.park_if_stale(deployment) {
+        return Ok(Outcome::Parked(wait));
     }
     let Claimed { objects: mut sets, adopted } = claim_sets(ctx, owner, selector).await?;
     if !adopted.is_empty() {

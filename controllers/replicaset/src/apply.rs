@@ -19,6 +19,9 @@ use crate::{
     rules::{plan::wanted, status::Managed},
 };
 
+/// The delay before a pod whose deletion has an unknown outcome is read again.
+const RETRY_CHECK: Duration = Duration::from_secs(10);
+
 /// Why pods were not created or deleted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
@@ -86,16 +89,21 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
 async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
     let is_settled = ctx.call_limit.call_each(unknown.clone(), |it| async move { is_settled(ctx, &it).await }).await;
-    for (deletion, is_settled) in unknown.into_iter().zip(is_settled) {
+    let now = ctx.clock.now();
+    for (mut deletion, is_settled) in unknown.into_iter().zip(is_settled) {
         if is_settled {
             ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
-        } else {
-            ctx.memory.add_unknown_deletion(&owner.uid, deletion);
+            continue;
         }
+        if deletion.check_at <= now {
+            // The read failed, or the cache is late.
+            deletion.check_at = now + RETRY_CHECK;
+        }
+        ctx.memory.add_unknown_deletion(&owner.uid, deletion);
     }
 }
 
-async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, ends_at }: &UnknownDeletion) -> bool {
+async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, check_at, .. }: &UnknownDeletion) -> bool {
     let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
     let is_unchanged = |it: &Pod| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
     // If the cache cannot be read, it is read again later.
@@ -103,15 +111,15 @@ async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, ends_at }: &Un
     if !cached.is_some_and(|it| is_unchanged(&it)) {
         return true;
     }
-    if ctx.clock.now() < *ends_at || ctx.stopping.is_cancelled() {
+    if ctx.clock.now() < *check_at || ctx.stopping.is_cancelled() {
         return false;
     }
     let live = ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await;
     live.is_ok_and(|it| it.is_some_and(|it| is_unchanged(&it)))
 }
 
-/// Sends deletions whose response was lost again, for the same pods, as long as these are surplus. `active` are the pods
-/// in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
+/// Sends deletions whose outcome is unknown once more, because the first requests may have been lost, as long as their
+/// pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
 pub(crate) async fn repeat_deletions<K: Kind>(
     ctx: &Ctx<K>,
     set: &ReplicaSet,
@@ -129,13 +137,14 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     let is_unknown = |it: &Pod| unknown.iter().any(|deletion| deletion.pod.meta.uid == it.meta.uid);
     // The cache still shows these.
     let deleted = active.iter().filter(|it| expected.contains(&it.meta.uid) && !is_unknown(it)).count();
+    let repeated = unknown.iter().filter(|it| it.is_repeated).count();
     let surplus = active.len().saturating_sub(wanted(set));
     let (mut again, mut later) = (Vec::new(), Vec::new());
     for deletion in unknown {
         if surplus == 0 {
             // The set wants the pod again, and replaces it if it is deleted after all.
             ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
-        } else if again.len() < surplus.saturating_sub(deleted) {
+        } else if !deletion.is_repeated && again.len() < surplus.saturating_sub(deleted + repeated) {
             again.push(deletion);
         } else {
             later.push(deletion);
@@ -144,11 +153,9 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         ctx.queue.add(owner.key());
     }
-    let again = again.into_iter().map(|UnknownDeletion { pod, ends_at }| (pod, Some(ends_at))).collect();
-    let outcome = Deletions { ctx, owner }.delete_all(again).await;
-    // Behind those that were just sent, which must be sent again before these.
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
-    outcome
+    let again = again.into_iter().map(|it| (it.pod, Some(it.check_at))).collect();
+    Deletions { ctx, owner }.delete_all(again).await
 }
 
 /// Creates pods in slow-start batches. They are expected before the first request. After a batch with a failure no further
@@ -255,7 +262,7 @@ impl CreateResults {
     }
 }
 
-/// A pod to delete, and when earlier requests for that have ended.
+/// A pod to delete, and when an earlier request for that has ended.
 type Deletion = (Arc<Pod>, Option<Instant>);
 
 struct Deletions<'a, K: Kind> {
@@ -288,14 +295,23 @@ impl<K: Kind> Deletions<'_, K> {
     async fn delete_one(&self, (pod, earlier): Deletion) -> Result<(), ApiError> {
         let Self { ctx, owner } = self;
         let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
-        let gone = is_gone(&err, &pod.meta.name);
+        if is_gone(&err, &pod.meta.name) {
+            // Otherwise its watch event will come. Until then it would count as a pod of the set.
+            if ctx.pods.store().is_gone(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid) {
+                ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+            }
+            return Ok(());
+        }
         // A refusal, even a conflict, does not show what an earlier request has done.
-        match earlier.max(end_of_request(&err, ctx.clock.now())).filter(|_| !gone) {
-            Some(ends_at) => ctx.memory.add_unknown_deletion(&owner.uid, UnknownDeletion { pod, ends_at }),
-            // If the pod is gone, its watch event has come, or will never come.
+        match earlier.max(end_of_request(&err, ctx.clock.now())) {
+            Some(check_at) => {
+                let is_repeated = earlier.is_some() && is_from_server(&err);
+                let unknown = UnknownDeletion { pod, check_at, is_repeated };
+                ctx.memory.add_unknown_deletion(&owner.uid, unknown);
+            }
             None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
         }
-        if gone { Ok(()) } else { Err(err) }
+        Err(err)
     }
 }
 

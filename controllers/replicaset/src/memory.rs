@@ -50,8 +50,10 @@ struct SetMemory {
 pub(crate) struct UnknownDeletion {
     /// The pod that was to be deleted, in this state.
     pub(crate) pod: Arc<Pod>,
-    /// When all requests have certainly ended.
-    pub(crate) ends_at: Instant,
+    /// When to read the pod from the server. All requests have certainly ended then.
+    pub(crate) check_at: Instant,
+    /// It was sent twice.
+    pub(crate) is_repeated: bool,
 }
 
 impl Memory {
@@ -95,6 +97,11 @@ impl Memory {
         self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
     }
 
+    /// Whether the outcome of any write is unknown.
+    pub(crate) fn has_unknown_writes(&self, set: &Uid) -> bool {
+        self.has_unknown_creates(set) || self.has_unknown_deletions(set)
+    }
+
     /// Returns and removes the deletions whose outcome is unknown.
     pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
         self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
@@ -105,11 +112,14 @@ impl Memory {
         self.change(set, |it| it.unknown_deletions.push(deletion));
     }
 
-    /// When an expectation expires, or a creation must be checked on the server. A check that is due is made by the next
-    /// sync, which must not come before the back-off.
+    /// When an expectation expires, or the outcome of a write must be checked on the server. A check that is due is made
+    /// by the next sync, which must not come before the back-off.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
-        let check = self.read(set, |it| it.unknown_creates.next_check()).flatten().filter(|it| *it > now);
-        check.into_iter().chain(self.expectations.expires_at(set)).min()
+        let checks = self.read(set, |it| {
+            let deletions = it.unknown_deletions.iter().map(|it| it.check_at);
+            deletions.chain(it.unknown_creates.next_check()).filter(|it| *it > now).min()
+        });
+        checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
     }
 
     /// A creation was refused because the namespace is terminating.

@@ -149,8 +149,8 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         ctx.queue.add_after(owner.key(), next);
     }
     result.map(|()| match next {
-        // Not a success: if the next creation fails too, its back-off must be longer.
-        Some(next) if ctx.memory.has_unknown_creates(&owner.uid) => Outcome::Parked(next),
+        // Not a success: if the next write fails too, its back-off must be longer.
+        Some(next) if ctx.memory.has_unknown_writes(&owner.uid) => Outcome::Parked(next),
         next => next.map_or(Outcome::Done, Outcome::After),
     })
 }

@@ -297,20 +297,57 @@ async fn a_creation_whose_answer_is_lost_is_repeated_before_anything_else() {
 /// The request may still be running, so nothing else is decided.
 #[tokio::test(start_paused = true)]
 async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
-    let (world, _manager) = World::running(json!({})).await;
-    let mut left = 3;
-    world.fail_requests(move |line, _| {
-        let fails = line == "create replicasets" && left > 0;
-        left -= i32::from(fails);
-        fails.then_some(Interception::Fail)
-    });
-    world.set_image("two");
-    pass(MS).await;
-    world.set_image("three");
-    world.settle().await;
-    let created: Vec<String> = world.created().iter().map(|it| image(it).to_owned()).collect();
-    assert_eq!(created, ["two", "two", "two", "two", "three"]);
-    assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]));
+    let created = |world: &World| world.created().iter().map(|it| image(it).to_owned()).collect::<Vec<_>>();
+    for (failures, want) in [(1, ["two", "two", "three"]), (2, ["two", "two", "three"])] {
+        let (world, _manager) = World::running(json!({})).await;
+        let mut left = failures;
+        world.fail_requests(move |line, _| {
+            let fails = line == "create replicasets" && left > 0;
+            left -= i32::from(fails);
+            fails.then_some(Interception::Fail)
+        });
+        world.set_image("two");
+        pass(MS).await;
+        world.set_image("three");
+        if failures == 2 {
+            pass(88 * SEC).await;
+            assert_eq!(created(&world), ["two"; 2], "it may still be stored");
+            pass(3 * SEC).await;
+        }
+        world.settle().await;
+        assert_eq!(created(&world), want, "{failures}");
+        assert_eq!(world.sizes().last(), Some(&("three".to_owned(), 3)), "{failures}");
+    }
+}
+
+/// The first request is stored although its answer is lost, or cannot be stored any more.
+#[tokio::test(start_paused = true)]
+async fn a_patch_without_an_answer_is_resolved_by_a_read() {
+    for change in ["stored", "changed", "deleted"] {
+        let (world, _manager) =
+            World::running(json!({ "replicas": 10, "strategy": rolling(json!(0), json!(2)) })).await;
+        let (cluster, mut first) = (world.cluster.clone(), true);
+        world.fail_requests(move |line, call| {
+            if !line.starts_with("patch replicasets") || !std::mem::take(&mut first) {
+                return None;
+            }
+            match change {
+                "stored" => return Some(Interception::LoseAnswer),
+                "changed" => {
+                    cluster.update("replicasets.apps", NAMESPACE, &call.name, |it| {
+                        it["metadata"]["labels"]["other"] = json!("1");
+                    });
+                }
+                _ => cluster.remove("replicasets.apps", NAMESPACE, &call.name),
+            }
+            Some(Interception::Fail)
+        });
+        world.set_image("two");
+        pass(SEC).await;
+        let want = if change == "deleted" { pairs(&[("two", 10)]) } else { pairs(&[("one", 8), ("two", 2)]) };
+        assert_eq!(world.sizes(), want, "{change}");
+        assert_eq!(world.response_count(409), 0, "{change}: {:?}", world.lines());
+    }
 }
 
 /// A webhook may answer so. The request has ended, and a read shows that it has changed nothing.

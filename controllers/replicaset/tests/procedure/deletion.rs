@@ -73,10 +73,12 @@ async fn acceptance_rs_025_a_pod_that_is_gone_already_is_no_error() {
     pods.iter().for_each(|it| world.cluster.remove("pods", NAMESPACE, it));
     world.scale(0);
     pass(SEC).await;
-    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 0));
+    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 1), "the cache still shows them");
     assert_eq!((world.event_count("SuccessfulDelete").await, world.event_count("FailedDelete").await), (0, 0));
     assert!(world.logged("cannot delete").is_empty());
     world.cluster.unfreeze_watches("pods");
+    pass(100 * MS).await;
+    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 0));
     world.scale(1);
     pass(SEC).await;
     assert_eq!(world.own().len(), 1);
@@ -164,10 +166,12 @@ async fn a_deletion_that_happened_although_the_server_failed_it_is_not_done_to_a
         failure(500, "InternalError")
     });
     world.scale(2);
-    pass(20 * SEC).await;
-    let lines = world.lines();
-    let deleted: Vec<&String> = lines.iter().filter(|it| it.starts_with("delete pods")).collect();
-    assert!(deleted.len() > 1 && deleted.iter().all(|it| *it == deleted[0]), "{deleted:?}");
+    // The order of the pods may change meanwhile, because it compares the magnitude of ages.
+    for minute in 0..4 {
+        pass(60 * SEC).await;
+        world.touch_set(&minute.to_string());
+    }
+    pass(SEC).await;
     assert_eq!(world.pods().len(), 2);
     world.cluster.unfreeze_watches("pods");
     pass(20 * SEC).await;

@@ -139,7 +139,7 @@ async fn acceptance_rs_027_a_pod_whose_deletion_is_observed_twice_counts_once() 
     deleted.dedup();
     assert_eq!(deleted.len(), 2);
     world.cluster.stop_intercepting();
-    pass(60 * SEC).await;
+    pass(120 * SEC).await;
     assert_eq!((world.own().len(), waiting(&manager)), (0, 0));
 }
 

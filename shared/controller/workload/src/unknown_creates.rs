@@ -125,6 +125,7 @@ pub async fn newest_pods(api: &Api, namespace: &str) -> Option<NewestPods> {
     page.ok().map(NewestPods::of)
 }
 
+/// Whether a webhook refused a request, whatever its code, or could not be called.
 fn is_of_webhook(message: &str) -> bool {
     message.contains("failed calling webhook")
         || (message.starts_with("admission webhook ") && message.contains(" denied the request"))
@@ -140,26 +141,27 @@ pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
     Some(if outcomes.pending { now + MAX_REQUEST_TIME } else { now })
 }
 
-/// What the errors of creations leave unknown.
+/// What the errors of writes leave unknown.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOutcomes {
     /// The server responded with an error, so the request has ended.
     pub ended: bool,
-    /// There was no response, or the server ended the request while storing, so the pod may still be created.
+    /// There was no response, or the server ended the request while storing, so it may still be stored.
     pub pending: bool,
 }
 
 impl UnknownOutcomes {
-    /// Records an error. Returns true when the pod was certainly not created.
+    /// Records an error. Returns true when the write certainly did not happen.
     pub fn record_error(&mut self, err: &ApiError) -> bool {
         let ApiError::Unknown { status, .. } = err else { return true };
-        let message = status.as_ref().map(|it| it.message.as_str());
-        match (status.as_ref().map(|it| it.code), message) {
-            // A webhook refused it, whatever its code, or its call failed. Webhooks are called before an object is stored.
-            (Some(500..), Some(message)) if is_of_webhook(message) => return true,
-            (Some(504) | None, _) => self.pending = true,
-            (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,
-            _ => self.ended = true,
+        match status {
+            // API servers call webhooks before they store an object.
+            Some(it) if is_of_webhook(&it.message) => return true,
+            // Errors of the API server itself have a reason; those of proxies and of the client of etcd have none.
+            Some(it) if it.code != 504 && !it.reason.is_empty() && !it.message.contains("etcdserver:") => {
+                self.ended = true;
+            }
+            _ => self.pending = true,
         }
         false
     }
@@ -204,6 +206,35 @@ mod tests {
         assert_eq!(newest(&["7", "31", "8"], "more"), Version::from(90), "not all pods are known");
         assert_eq!(newest(&["7", "x"], ""), Version::from(90), "not comparable");
         assert_eq!(newest(&[], "").number(), None, "any cache has passed it");
+    }
+
+    #[test]
+    fn only_some_errors_show_that_a_request_has_ended() {
+        let (now, later) = (Clock::system().now(), MAX_REQUEST_TIME);
+        let end = |err: &ApiError| end_of_request(err, now).map(|it| it - now);
+        let of = |code, reason: &str, message: &str| {
+            let status =
+                api::Status { code, reason: reason.to_owned(), message: message.to_owned(), ..api::Status::default() };
+            end(&ApiError::from_status(status, None))
+        };
+        let (certain, ended, pending) = (None, Some(Duration::ZERO), Some(later));
+        for (code, reason, message, want) in [
+            (403, "Forbidden", "exceeded quota: q", certain),
+            (409, "Conflict", "", certain),
+            (429, "TooManyRequests", "", certain),
+            (500, "InternalError", "failed calling webhook \"w\": no route", certain),
+            (500, "", "admission webhook \"w\" denied the request: no", certain),
+            (500, "InternalError", "the admission webhook \"w\" denied the request", ended),
+            (500, "InternalError", "not now", ended),
+            (503, "ServiceUnavailable", "not now", ended),
+            (500, "", "rpc error: code = Unavailable desc = closing", pending),
+            (500, "InternalError", "etcdserver: request timed out", pending),
+            (502, "", "Bad Gateway", pending),
+            (504, "Timeout", "request did not complete", pending),
+        ] {
+            assert_eq!(of(code, reason, message), want, "{code} {reason} {message}");
+        }
+        assert_eq!(end(&ApiError::unknown("no answer")), pending);
     }
 
     #[test]
