@@ -93,7 +93,7 @@ impl Run {
     }
 }
 
-/// Runs a scenario with faults from seeds: `SEEDS` many, or only `SEED`.
+/// Runs a scenario with faults from seeds: `SEEDS` many, or only `SEED`. None with `SWEEP`.
 ///
 /// # Panics
 /// When a run fails, with a command that repeats it.
@@ -106,7 +106,8 @@ pub fn seeds(scenario: &Scenario) {
     run_all(scenario, &runs);
 }
 
-/// Runs a scenario once for each place of one fault (see [`Scenario::sweeping_one_of`]), or only for the place in `SWEEP`.
+/// Runs a scenario once for each place of one fault (see [`Scenario::sweeping_one_of`]), or only for the place in `SWEEP`;
+/// `none` means no place.
 ///
 /// # Panics
 /// Like [`seeds`].
@@ -114,6 +115,7 @@ pub fn sweep(scenario: &Scenario) {
     let runs = match (number("SEED"), std::env::var("SWEEP").ok().as_deref()) {
         (Some(_), _) => return,
         (_, Some("all")) => places(scenario),
+        (_, Some("none")) => return,
         (_, Some(place)) => vec![named(place)],
         (_, None) => places(scenario).into_iter().step_by(scenario.sweep_step).collect(),
     };
