@@ -1,11 +1,13 @@
 //! Executes a plan: creates, patches and deletes ReplicaSets, and rolls a Deployment back.
 
+use std::time::Duration;
+
 use api::{Cached, DecodeError, Deployment, ReplicaSet, Typed, Version};
 use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Value, json};
-use workload::{Owner, end_of_request, is_from_server, is_gone, server_message};
+use workload::{Owner, REPEAT_FOR, end_of_request, is_from_server, is_gone, server_message};
 
 use crate::{
     Ctx,
@@ -49,8 +51,6 @@ pub(crate) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("an earlier write of ReplicaSet {name} had no answer and may still be stored")]
-    Pending { name: String },
     #[error("cannot delete ReplicaSet {name}")]
     Delete {
         name: String,
@@ -96,21 +96,27 @@ pub(crate) struct Applied {
 }
 
 /// Determines the outcome of a write for which it is unknown. Until then nothing else is decided: a decision from an older
-/// state could exceed the surge.
-pub(crate) async fn resolve_unknown(ctx: &Ctx, deployment: &Deployment, owner: &Owner) -> Result<(), ApplyError> {
-    let Some(unknown) = ctx.memory.unknown_write(&owner.uid) else { return Ok(()) };
+/// state could exceed the surge. Returns how long to wait before that is tried again.
+pub(crate) async fn resolve_unknown(
+    ctx: &Ctx,
+    deployment: &Deployment,
+    owner: &Owner,
+) -> Result<Option<Duration>, ApplyError> {
+    let Some(unknown) = ctx.memory.unknown_write(&owner.uid) else { return Ok(None) };
     // The ReplicaSets of a deleted Deployment may be orphans now.
-    if ctx.deployments.store().is_alive(&deployment.meta.as_ref())? {
-        resolve(ctx, owner, &unknown).await?;
+    if ctx.deployments.store().is_alive(&deployment.meta.as_ref())?
+        && let Some(left) = resolve(ctx, owner, &unknown).await?
+    {
+        return Ok(Some(left));
     }
     ctx.memory.set_unknown_write(&owner.uid, None);
-    Ok(())
+    Ok(None)
 }
 
-/// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent once more,
-/// because its first request may have been lost.
-async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<(), ApplyError> {
-    let UnknownWrite { write, ends_at, is_repeated } = unknown;
+/// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
+/// some seconds, because its first request may have been lost.
+async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Option<Duration>, ApplyError> {
+    let UnknownWrite { write, ends_at, repeat_until } = unknown;
     let (name, before): (&str, Option<&Version>) = match write {
         Write::Create { name, .. } => (name, None),
         Write::Patch { set, .. } => (&set.meta.name, Some(&set.meta.version)),
@@ -121,26 +127,34 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<(),
         Err(source) => return Err(ApplyError::Read { name: name.to_owned(), source }),
     };
     if live.as_ref() != before {
-        // It was written, or another client has changed or deleted it. The cache must show that before the next decision.
+        // It was written, or another client has changed it. The cache must show that before the next decision. For one that
+        // was deleted there is no version; its next patch fails.
         live.iter().for_each(|it| ctx.record_write(&owner.uid, &ctx.sets.watched(), it));
-        return Ok(());
+        return Ok(None);
     }
-    let left = ends_at.saturating_duration_since(ctx.clock.now());
-    if left.is_zero() {
-        return Ok(());
+    let now = ctx.clock.now();
+    if *ends_at <= now {
+        return Ok(None);
     }
-    if *is_repeated {
+    if *repeat_until <= now {
+        return Ok(Some(*ends_at - now));
+    }
+    let Err(source) = send(ctx, owner, write).await else { return Ok(None) };
+    // Even a refusal does not show what the first request has done.
+    let ends_at = end_of_request(&source, ctx.clock.now()).map_or(*ends_at, |it| it.max(*ends_at));
+    Err(add_unknown(ctx, owner, UnknownWrite { write: write.clone(), ends_at, repeat_until: *repeat_until }, source))
+}
+
+/// Keeps a write whose outcome is unknown. Returns the error of the sync.
+fn add_unknown(ctx: &Ctx, owner: &Owner, unknown: UnknownWrite, source: ApiError) -> ApplyError {
+    let failure = unknown.write.error_of(source);
+    let left = unknown.ends_at.saturating_duration_since(ctx.clock.now());
+    if !left.is_zero() {
+        // The back-off of the key may be longer.
         ctx.queue.add_after(owner.key(), left);
-        return Err(ApplyError::Pending { name: name.to_owned() });
     }
-    let Err(source) = send(ctx, owner, write).await else { return Ok(()) };
-    if is_from_server(&source) {
-        // Even a refusal does not show what the first request has done.
-        let ends_at = end_of_request(&source, ctx.clock.now()).map_or(*ends_at, |it| it.max(*ends_at));
-        let repeated = UnknownWrite { write: write.clone(), ends_at, is_repeated: true };
-        ctx.memory.set_unknown_write(&owner.uid, Some(repeated));
-    }
-    Err(write.error_of(source))
+    ctx.memory.set_unknown_write(&owner.uid, Some(unknown));
+    failure
 }
 
 /// Creates the new ReplicaSet, changes and deletes others. Ends with the first error.
@@ -194,12 +208,18 @@ async fn apply_all(
 
 /// Keeps a failed write if it may have happened. Returns the error of the sync.
 fn keep_unknown(ctx: &Ctx, owner: &Owner, write: Write, source: ApiError) -> ApplyError {
-    let end = end_of_request(&source, ctx.clock.now());
-    let failure = write.error_of(source);
-    if let Some(ends_at) = end {
-        ctx.memory.set_unknown_write(&owner.uid, Some(UnknownWrite { write, ends_at, is_repeated: false }));
+    let now = ctx.clock.now();
+    let end = match &source {
+        // The client may have repeated it within one call. And the cache is late.
+        ApiError::Conflict(_) => Some(now),
+        _ => end_of_request(&source, now),
+    };
+    match end {
+        Some(ends_at) => {
+            add_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until: now + REPEAT_FOR }, source)
+        }
+        None => write.error_of(source),
     }
-    failure
 }
 
 /// The next leader does the rest.

@@ -39,8 +39,8 @@ pub(crate) struct UnknownWrite {
     pub(crate) write: Write,
     /// When all its requests have certainly ended.
     pub(crate) ends_at: Instant,
-    /// It was sent twice.
-    pub(crate) is_repeated: bool,
+    /// Until when it may be sent again.
+    pub(crate) repeat_until: Instant,
 }
 
 /// A write of a ReplicaSet. It may be sent again as it was: the server makes it once, because a creation has a name and a

@@ -91,7 +91,9 @@ async fn reconcile(
     owner: &Owner,
     selector: &Selector,
 ) -> Result<Outcome, SyncError> {
-    resolve_unknown(ctx, deployment, owner).await?;
+    if let Some(wait) = resolve_unknown(ctx, deployment, owner).await? {
+        return Ok(Outcome::Parked(wait));
+    }
     if let Some(wait) = ctx.park_if_stale(deployment) {
         return Ok(Outcome::Parked(wait));
     }

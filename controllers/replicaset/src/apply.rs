@@ -4,23 +4,19 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use api::{Pod, ReplicaSet, Typed, Uid, Version};
 use client::ApiError;
-use clock::Instant;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownOutcomes, end_of_request, is_from_server,
-    is_gone, longest_create, newest_pods, server_message,
+    Extra, NewestPods, Owner, PodTemplate, REPEAT_FOR, SlowStart, TemplateError, UnknownOutcomes, end_of_request,
+    is_from_server, is_gone, longest_create, newest_pods, server_message,
 };
 
 use crate::{
     Ctx,
     kind::Kind,
-    memory::UnknownDeletion,
+    memory::{RETRY_CHECK, UnknownDeletion},
     rules::{plan::wanted, status::Managed},
 };
-
-/// The delay before a pod whose deletion has an unknown outcome is read again.
-const RETRY_CHECK: Duration = Duration::from_secs(10);
 
 /// Why pods were not created or deleted.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +65,7 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Deletions
-    // without an answer are repeated until their outcome is known.
+    // whose outcome is unknown have their own times.
     let has_expired =
         ctx.memory.expectations.renew_expired(&owner.uid, now) && !ctx.memory.has_unknown_deletions(&owner.uid);
     let is_due = ctx.memory.begin_unknown_creates_check(&owner.uid, now) || has_expired;
@@ -88,7 +84,8 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
 /// server has the pod unchanged.
 async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    let is_settled = ctx.call_limit.call_each(unknown.clone(), |it| async move { is_settled(ctx, &it).await }).await;
+    let is_settled =
+        ctx.call_limit.call_each(unknown.clone(), |it| async move { is_settled(ctx, owner, &it).await }).await;
     let now = ctx.clock.now();
     for (mut deletion, is_settled) in unknown.into_iter().zip(is_settled) {
         if is_settled {
@@ -103,7 +100,11 @@ async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     }
 }
 
-async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, check_at, .. }: &UnknownDeletion) -> bool {
+async fn is_settled<K: Kind>(
+    ctx: &Ctx<K>,
+    owner: &Owner,
+    UnknownDeletion { pod, check_at, .. }: &UnknownDeletion,
+) -> bool {
     let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
     let is_unchanged = |it: &Pod| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
     // If the cache cannot be read, it is read again later.
@@ -114,12 +115,22 @@ async fn is_settled<K: Kind>(ctx: &Ctx<K>, UnknownDeletion { pod, check_at, .. }
     if ctx.clock.now() < *check_at || ctx.stopping.is_cancelled() {
         return false;
     }
-    let live = ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await;
-    live.is_ok_and(|it| it.is_some_and(|it| is_unchanged(&it)))
+    match ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await {
+        Ok(Some(live)) if is_unchanged(&live) => true,
+        Ok(Some(live)) => {
+            // The cache is late. A change that means nothing enqueues no set.
+            if enqueue_when_passed(ctx, owner, live.meta.version.clone()) {
+                ctx.queue.add(owner.key());
+            }
+            false
+        }
+        // The event of its deletion will come. Or the read is repeated.
+        Ok(None) | Err(_) => false,
+    }
 }
 
-/// Sends deletions whose outcome is unknown once more, because the first requests may have been lost, as long as their
-/// pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
+/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as long as
+/// their pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
 pub(crate) async fn repeat_deletions<K: Kind>(
     ctx: &Ctx<K>,
     set: &ReplicaSet,
@@ -137,14 +148,15 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     let is_unknown = |it: &Pod| unknown.iter().any(|deletion| deletion.pod.meta.uid == it.meta.uid);
     // The cache still shows these.
     let deleted = active.iter().filter(|it| expected.contains(&it.meta.uid) && !is_unknown(it)).count();
-    let repeated = unknown.iter().filter(|it| it.is_repeated).count();
+    let now = ctx.clock.now();
+    let repeated = unknown.iter().filter(|it| it.repeat_until <= now).count();
     let surplus = active.len().saturating_sub(wanted(set));
     let (mut again, mut later) = (Vec::new(), Vec::new());
     for deletion in unknown {
         if surplus == 0 {
             // The set wants the pod again, and replaces it if it is deleted after all.
             ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
-        } else if !deletion.is_repeated && again.len() < surplus.saturating_sub(deleted + repeated) {
+        } else if deletion.repeat_until > now && again.len() < surplus.saturating_sub(deleted + repeated) {
             again.push(deletion);
         } else {
             later.push(deletion);
@@ -153,9 +165,11 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         ctx.queue.add(owner.key());
     }
+    let again = again.into_iter().map(|it| (it.pod.clone(), Some(it))).collect();
+    let outcome = Deletions { ctx, owner }.delete_all(again).await;
+    // Behind those that were just sent, which must be sent again before these.
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
-    let again = again.into_iter().map(|it| (it.pod, Some(it.check_at))).collect();
-    Deletions { ctx, owner }.delete_all(again).await
+    outcome
 }
 
 /// Creates pods in slow-start batches. They are expected before the first request. After a batch with a failure no further
@@ -197,7 +211,7 @@ pub(crate) async fn create<K: Kind>(
         ctx.queue.add(owner.key());
     }
     if outcomes.pending || outcomes.ended {
-        // A response shows that the request has ended. The next sync reads the server, after the back-off.
+        // If all requests have ended, the next sync reads the server, after the back-off.
         let longest = if outcomes.pending { longest_create(ctx.api()) } else { Duration::ZERO };
         ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + longest);
     }
@@ -262,8 +276,8 @@ impl CreateResults {
     }
 }
 
-/// A pod to delete, and when an earlier request for that has ended.
-type Deletion = (Arc<Pod>, Option<Instant>);
+/// A pod to delete, and what is known of earlier requests for that.
+type Deletion = (Arc<Pod>, Option<UnknownDeletion>);
 
 struct Deletions<'a, K: Kind> {
     ctx: &'a Ctx<K>,
@@ -302,11 +316,18 @@ impl<K: Kind> Deletions<'_, K> {
             }
             return Ok(());
         }
-        // A refusal, even a conflict, does not show what an earlier request has done.
-        match earlier.max(end_of_request(&err, ctx.clock.now())) {
+        let now = ctx.clock.now();
+        let end = match &err {
+            // The cache is late: the pod may be going already.
+            ApiError::Conflict(_) => Some(now),
+            err => end_of_request(err, now),
+        };
+        // A refusal does not show what an earlier request has done.
+        let check_at = end.max(earlier.as_ref().map(|it| it.check_at));
+        let repeat_until = earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until);
+        match check_at {
             Some(check_at) => {
-                let is_repeated = earlier.is_some() && is_from_server(&err);
-                let unknown = UnknownDeletion { pod, check_at, is_repeated };
+                let unknown = UnknownDeletion { pod, check_at, repeat_until };
                 ctx.memory.add_unknown_deletion(&owner.uid, unknown);
             }
             None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),

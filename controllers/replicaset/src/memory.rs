@@ -13,6 +13,9 @@ use workload::{Expectations, NoticeLog, UnknownCreates};
 
 use crate::rules::notices::Notice;
 
+/// The delay before the outcome of a deletion is checked again.
+pub(crate) const RETRY_CHECK: Duration = Duration::from_secs(10);
+
 /// The memory of all sets. An entry is removed when its set is deleted.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -52,8 +55,8 @@ pub(crate) struct UnknownDeletion {
     pub(crate) pod: Arc<Pod>,
     /// When to read the pod from the server. All requests have certainly ended then.
     pub(crate) check_at: Instant,
-    /// It was sent twice.
-    pub(crate) is_repeated: bool,
+    /// Until when it may be sent again.
+    pub(crate) repeat_until: Instant,
 }
 
 impl Memory {
@@ -97,11 +100,6 @@ impl Memory {
         self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
     }
 
-    /// Whether the outcome of any write is unknown.
-    pub(crate) fn has_unknown_writes(&self, set: &Uid) -> bool {
-        self.has_unknown_creates(set) || self.has_unknown_deletions(set)
-    }
-
     /// Returns and removes the deletions whose outcome is unknown.
     pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
         self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
@@ -112,11 +110,12 @@ impl Memory {
         self.change(set, |it| it.unknown_deletions.push(deletion));
     }
 
-    /// When an expectation expires, or the outcome of a write must be checked on the server. A check that is due is made
-    /// by the next sync, which must not come before the back-off.
+    /// When an expectation expires, or the outcome of a write must be checked. A check that is due is made by the next
+    /// sync, which must not come before the back-off.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
         let checks = self.read(set, |it| {
-            let deletions = it.unknown_deletions.iter().map(|it| it.check_at);
+            // The cache may show another state of the pod before.
+            let deletions = it.unknown_deletions.iter().map(|it| it.check_at.min(now + RETRY_CHECK));
             deletions.chain(it.unknown_creates.next_check()).filter(|it| *it > now).min()
         });
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()

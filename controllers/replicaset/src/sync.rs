@@ -150,7 +150,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     }
     result.map(|()| match next {
         // Not a success: if the next write fails too, its back-off must be longer.
-        Some(next) if ctx.memory.has_unknown_writes(&owner.uid) => Outcome::Parked(next),
+        Some(next) if !ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) => Outcome::Parked(next),
         next => next.map_or(Outcome::Done, Outcome::After),
     })
 }

@@ -298,25 +298,27 @@ async fn a_creation_whose_answer_is_lost_is_repeated_before_anything_else() {
 #[tokio::test(start_paused = true)]
 async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
     let created = |world: &World| world.created().iter().map(|it| image(it).to_owned()).collect::<Vec<_>>();
-    for (failures, want) in [(1, ["two", "two", "three"]), (2, ["two", "two", "three"])] {
+    for seconds in [0, 5, 20] {
         let (world, _manager) = World::running(json!({})).await;
-        let mut left = failures;
-        world.fail_requests(move |line, _| {
-            let fails = line == "create replicasets" && left > 0;
-            left -= i32::from(fails);
-            fails.then_some(Interception::Fail)
-        });
+        world.fail_requests(|line, _| (line == "create replicasets").then_some(Interception::Fail));
         world.set_image("two");
         pass(MS).await;
         world.set_image("three");
-        if failures == 2 {
-            pass(88 * SEC).await;
-            assert_eq!(created(&world), ["two"; 2], "it may still be stored");
-            pass(3 * SEC).await;
+        pass(seconds * SEC).await;
+        world.cluster.stop_intercepting();
+        if seconds == 20 {
+            let attempts = created(&world);
+            assert!((4..20).contains(&attempts.len()) && attempts.iter().all(|it| it == "two"), "{attempts:?}");
+            pass(66 * SEC).await;
+            assert_eq!(created(&world).len(), attempts.len(), "it may still be stored");
+            pass(20 * SEC).await;
+            world.settle().await;
+            assert_eq!(world.sizes(), pairs(&[("one", 0), ("three", 3)]));
+        } else {
+            pass(8 * SEC).await;
+            world.settle().await;
+            assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]), "{seconds}");
         }
-        world.settle().await;
-        assert_eq!(created(&world), want, "{failures}");
-        assert_eq!(world.sizes().last(), Some(&("three".to_owned(), 3)), "{failures}");
     }
 }
 

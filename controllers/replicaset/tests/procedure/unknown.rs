@@ -101,7 +101,8 @@ async fn a_deletion_that_never_gets_an_answer_prevents_no_others_for_longer_than
     });
     world.scale(4);
     pass(80 * SEC).await;
-    assert_eq!((world.call_count("delete pods"), waiting(&manager)), (2, 1));
+    assert!(world.call_count("delete pods") > 2);
+    assert_eq!((world.own().len(), waiting(&manager)), (5, 1));
     world.scale(1);
     pass(80 * SEC).await;
     assert_eq!((world.own().len(), waiting(&manager)), (2, 1), "the others are deleted");
@@ -116,14 +117,14 @@ async fn a_deletion_without_an_answer_ends_when_the_pod_has_changed() {
     let (world, manager) = World::running(2, json!({})).await;
     world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
     world.scale(1);
-    pass(SEC).await;
+    pass(30 * SEC).await;
     assert_eq!(waiting(&manager), 1);
-    world.scale(2);
+    world.cluster.stop_intercepting();
     for pod in world.pods() {
         world.cluster.update("pods", NAMESPACE, &pod, |it| it["metadata"]["annotations"] = json!({ "a": "b" }));
     }
-    pass(30 * SEC).await;
-    assert_eq!((waiting(&manager), world.active_pods().len()), (0, 2));
+    pass(11 * SEC).await;
+    assert_eq!((waiting(&manager), world.own().len(), world.active_pods().len()), (0, 1, 1));
 }
 
 /// Upstream forgets deletions that failed. To repeat this one would delete a pod that the set wants.
@@ -146,12 +147,16 @@ async fn no_more_deletions_are_repeated_than_pods_are_surplus() {
     let (world, manager) = World::running(5, json!({})).await;
     world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
     world.scale(2);
-    pass(MS).await;
-    assert_eq!(world.call_count("delete pods"), 3);
+    pass(SEC).await;
     world.cluster.clear_requests();
     world.scale(4);
     pass(80 * SEC).await;
-    assert_eq!(world.call_count("delete pods"), 1, "one of the three, and once: {:?}", world.lines());
+    let mut lines = world.lines();
+    lines.retain(|it| it.starts_with("delete pods"));
+    assert!((2..10).contains(&lines.len()) && lines.iter().all(|it| *it == lines[0]), "one of the three: {lines:?}");
+    world.cluster.clear_requests();
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("delete pods"), 0, "for some seconds only");
     world.cluster.stop_intercepting();
     pass(120 * SEC).await;
     assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (4, 0, 0));

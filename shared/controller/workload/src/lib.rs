@@ -44,6 +44,8 @@ pub use ranking::{deletion_key, deletion_keys_around_rank};
 pub use slow_start::SlowStart;
 pub use status_write::{StatusChange, StatusWrite};
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
-pub use unknown_creates::{NewestPods, UnknownCreates, UnknownOutcomes, end_of_request, longest_create, newest_pods};
+pub use unknown_creates::{
+    NewestPods, REPEAT_FOR, UnknownCreates, UnknownOutcomes, end_of_request, longest_create, newest_pods,
+};
 pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;

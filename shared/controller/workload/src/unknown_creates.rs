@@ -131,6 +131,9 @@ fn is_of_webhook(message: &str) -> bool {
         || (message.starts_with("admission webhook ") && message.contains(" denied the request"))
 }
 
+/// For how long after its first failure a write without an answer is repeated. A connection or etcd is back until then.
+pub const REPEAT_FOR: Duration = Duration::from_secs(10);
+
 /// When the request of a failed write has certainly ended. `None` if the write certainly did not happen.
 #[must_use]
 pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
@@ -146,7 +149,7 @@ pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
 pub struct UnknownOutcomes {
     /// The server responded with an error, so the request has ended.
     pub ended: bool,
-    /// There was no response, or the server ended the request while storing, so it may still be stored.
+    /// There was no response, or it does not show that the request has ended, so it may still be stored.
     pub pending: bool,
 }
 
