@@ -93,13 +93,13 @@ impl Run {
     }
 }
 
-/// Runs a scenario with faults from seeds: `SEEDS` many, or only `SEED`. None with `SWEEP`.
+/// Runs a scenario with faults from seeds: `SEEDS` many, or only `SEED`. None if `SWEEP` names places.
 ///
 /// # Panics
 /// When a run fails, with a command that repeats it.
 pub fn seeds(scenario: &Scenario) {
     let runs = match (number("SEED"), std::env::var("SWEEP")) {
-        (_, Ok(_)) => return,
+        (_, Ok(place)) if place != "none" => return,
         (Some(seed), _) => vec![Run::Seed(seed)],
         (None, _) => (0..number("SEEDS").unwrap_or(SEEDS)).map(Run::Seed).collect(),
     };
