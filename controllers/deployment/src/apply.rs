@@ -110,7 +110,7 @@ pub(crate) async fn resolve_unknown(
         return Ok(Some(left));
     }
     ctx.memory.set_unknown_write(&owner.uid, None);
-    Ok(None)
+    Ok(ctx.park_if_stale(deployment))
 }
 
 /// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
@@ -209,12 +209,7 @@ async fn apply_all(
 /// Keeps a failed write if it may have happened. Returns the error of the sync.
 fn keep_unknown(ctx: &Ctx, owner: &Owner, write: Write, source: ApiError) -> ApplyError {
     let now = ctx.clock.now();
-    let end = match &source {
-        // The client may have repeated it within one call. And the cache is late.
-        ApiError::Conflict(_) => Some(now),
-        _ => end_of_request(&source, now),
-    };
-    match end {
+    match end_of_request(&source, now) {
         Some(ends_at) => {
             add_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until: now + REPEAT_FOR }, source)
         }

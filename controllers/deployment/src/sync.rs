@@ -94,9 +94,6 @@ async fn reconcile(
     if let Some(wait) = resolve_unknown(ctx, deployment, owner).await? {
         return Ok(Outcome::Parked(wait));
     }
-    if let Some(wait) = ctx.park_if_stale(deployment) {
-        return Ok(Outcome::Parked(wait));
-    }
     let Claimed { objects: mut sets, adopted } = claim_sets(ctx, owner, selector).await?;
     if !adopted.is_empty() {
         // They have another resourceVersion now than in the cache, so that each change would be a conflict.

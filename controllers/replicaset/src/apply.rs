@@ -7,14 +7,14 @@ use client::ApiError;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    Extra, NewestPods, Owner, PodTemplate, REPEAT_FOR, SlowStart, TemplateError, UnknownOutcomes, end_of_request,
-    is_from_server, is_gone, longest_create, newest_pods, server_message,
+    Extra, NewestPods, Owner, PodTemplate, REPEAT_FOR, RETRY_CHECK, SlowStart, TemplateError, UnknownOutcomes,
+    end_of_request, is_from_server, is_gone, longest_create, newest_pods, server_message,
 };
 
 use crate::{
     Ctx,
     kind::Kind,
-    memory::{RETRY_CHECK, UnknownDeletion},
+    memory::UnknownDeletion,
     rules::{plan::wanted, status::Managed},
 };
 
@@ -84,8 +84,7 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
 /// server has the pod unchanged.
 async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    let is_settled =
-        ctx.call_limit.call_each(unknown.clone(), |it| async move { is_settled(ctx, owner, &it).await }).await;
+    let is_settled = ctx.call_limit.call_each(unknown.iter().collect(), |it| is_settled(ctx, owner, it)).await;
     let now = ctx.clock.now();
     for (mut deletion, is_settled) in unknown.into_iter().zip(is_settled) {
         if is_settled {
@@ -129,8 +128,9 @@ async fn is_settled<K: Kind>(
     }
 }
 
-/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as long as
-/// their pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not observed before the cache was read.
+/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as
+/// long as their pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not
+/// observed before the cache was read.
 pub(crate) async fn repeat_deletions<K: Kind>(
     ctx: &Ctx<K>,
     set: &ReplicaSet,
@@ -317,13 +317,8 @@ impl<K: Kind> Deletions<'_, K> {
             return Ok(());
         }
         let now = ctx.clock.now();
-        let end = match &err {
-            // The cache is late: the pod may be going already.
-            ApiError::Conflict(_) => Some(now),
-            err => end_of_request(err, now),
-        };
         // A refusal does not show what an earlier request has done.
-        let check_at = end.max(earlier.as_ref().map(|it| it.check_at));
+        let check_at = end_of_request(&err, now).max(earlier.as_ref().map(|it| it.check_at));
         let repeat_until = earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until);
         match check_at {
             Some(check_at) => {

@@ -9,12 +9,9 @@ use std::{
 use api::{Pod, ReplicaSetStatus, Uid, Version};
 use clock::Instant;
 use parking_lot::Mutex;
-use workload::{Expectations, NoticeLog, UnknownCreates};
+use workload::{Expectations, NoticeLog, RETRY_CHECK, UnknownCreates};
 
 use crate::rules::notices::Notice;
-
-/// The delay before the outcome of a deletion is checked again.
-pub(crate) const RETRY_CHECK: Duration = Duration::from_secs(10);
 
 /// The memory of all sets. An entry is removed when its set is deleted.
 #[derive(Default)]

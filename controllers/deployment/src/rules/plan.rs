@@ -208,8 +208,9 @@ impl<'a> Draft<'a> {
     fn roll_back(&mut self, requested: i64) {
         let snapshot = self.snapshot;
         let old = snapshot.old();
-        let mut revisions: Vec<rollback::Revision> =
-            old.filter_map(|(at, set)| Some((annotations::revision(&set.annotations)?, Some(at)))).collect();
+        let mut revisions: Vec<rollback::Revision> = old
+            .filter_map(|(at, set)| Some((annotations::revision(&set.annotations)?, self.unless_present(at, set))))
+            .collect();
         match snapshot.new {
             Some(_) => {
                 let revision = self.plan.revision.as_ref().and_then(|it| it.parse().ok());
@@ -222,17 +223,13 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        self.plan.rollback = Some(match rollback::find(requested, &revisions) {
-            Rollback::To { at, .. } if self.has_present_template(at) => Rollback::Unchanged,
-            found => found,
-        });
+        self.plan.rollback = Some(rollback::find(requested, &revisions));
     }
 
-    /// Whether an old ReplicaSet has the template of the Deployment too.
-    fn has_present_template(&self, at: usize) -> bool {
-        let Snapshot { sets, deployment, .. } = self.snapshot;
-        sets.get(at)
-            .is_some_and(|it| template::is_equal(&it.spec.template, &deployment.spec.template).is_ok_and(|it| it))
+    /// The position of an old ReplicaSet, unless it has the template of the Deployment too.
+    fn unless_present(&self, at: usize, set: &ReplicaSet) -> Option<usize> {
+        let is_present = template::is_equal(&set.spec.template, &self.snapshot.deployment.spec.template);
+        (!is_present.is_ok_and(|it| it)).then_some(at)
     }
 
     /// One step of a rolling update (`rolloutRolling`).

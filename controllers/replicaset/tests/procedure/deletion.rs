@@ -131,11 +131,7 @@ async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for()
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
     let (world, manager) = World::running(5, json!({})).await;
-    let mut first = None::<String>;
-    world.fail_requests(move |line, _| {
-        let fails = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;
-        if fails { failure(500, "InternalError") } else { None }
-    });
+    world.fail_first_victim(failure(500, "InternalError").unwrap());
     world.scale(4);
     pass(SEC).await;
     assert_eq!(world.own().len(), 5);

@@ -94,11 +94,7 @@ async fn a_deletion_without_an_answer_is_sent_again_for_the_same_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_never_gets_an_answer_prevents_no_others_for_longer_than_it_may_run() {
     let (world, manager) = World::running(5, json!({})).await;
-    let mut first = None::<String>;
-    world.fail_requests(move |line, _| {
-        let is_lost = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;
-        is_lost.then_some(Interception::Fail)
-    });
+    world.fail_first_victim(Interception::Fail);
     world.scale(4);
     pass(80 * SEC).await;
     assert!(world.call_count("delete pods") > 2);

@@ -235,6 +235,15 @@ impl World {
         });
     }
 
+    /// All deletions of the pod that is deleted first have this fate.
+    pub(crate) fn fail_first_victim(&self, fate: Interception) {
+        let mut first = None::<String>;
+        self.fail_requests(move |line, _| {
+            let fails = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;
+            fails.then(|| fate.clone())
+        });
+    }
+
     /// The first request that begins with these words has this fate.
     pub(crate) fn fail_first(&self, words: &'static str, fate: &Interception) {
         let (mut first, fate) = (true, fate.clone());

@@ -12,8 +12,11 @@ const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 /// The server starts to count the timeout of a create when it arrives, and storing also takes time.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// The delay before a failed request to the server is repeated.
-const RETRY_CHECK: Duration = Duration::from_secs(10);
+/// For how long after its first failure a write without an answer is repeated. A connection or etcd is back until then.
+pub const REPEAT_FOR: Duration = Duration::from_secs(10);
+
+/// The delay before the outcome of a write is checked again.
+pub const RETRY_CHECK: Duration = Duration::from_secs(10);
 
 /// The unknown creations of one owner. They stay expected until the cache has passed a version that was read
 /// after their requests had ended. What the cache does not show then was not created.
@@ -131,12 +134,13 @@ fn is_of_webhook(message: &str) -> bool {
         || (message.starts_with("admission webhook ") && message.contains(" denied the request"))
 }
 
-/// For how long after its first failure a write without an answer is repeated. A connection or etcd is back until then.
-pub const REPEAT_FOR: Duration = Duration::from_secs(10);
-
 /// When the request of a failed write has certainly ended. `None` if the write certainly did not happen.
 #[must_use]
 pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
+    // The client may have repeated the write within one call. And the cache is late.
+    if matches!(err, ApiError::Conflict(_)) {
+        return Some(now);
+    }
     let mut outcomes = UnknownOutcomes::default();
     if outcomes.record_error(err) {
         return None;
@@ -223,7 +227,7 @@ mod tests {
         let (certain, ended, pending) = (None, Some(Duration::ZERO), Some(later));
         for (code, reason, message, want) in [
             (403, "Forbidden", "exceeded quota: q", certain),
-            (409, "Conflict", "", certain),
+            (409, "Conflict", "", ended),
             (429, "TooManyRequests", "", certain),
             (500, "InternalError", "failed calling webhook \"w\": no route", certain),
             (500, "", "admission webhook \"w\" denied the request: no", certain),
