@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use api::{DaemonSet, Node, Pod, Uid};
 use client::ApiError;
+use clock::Instant;
 use events::EventType;
 use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Value, json, value::RawValue};
-use workload::{Extra, Owner, PodTemplate, PreparedTemplate, SlowStart, TemplateError, UnknownOutcomes, is_gone};
+use workload::{
+    Extra, MAX_REQUEST_TIME, Owner, PodTemplate, PreparedTemplate, SlowStart, TemplateError, UnknownOutcomes, is_gone,
+};
 
 use crate::{
     Ctx,
-    memory::Write,
+    memory::{UnknownWrite, Write},
     rules::{
         names::pod_name,
         placement::{TOLERATED, TOLERATED_WITH_HOST_NETWORK},
@@ -58,14 +61,14 @@ pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) ->
     if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         return Ok(());
     }
-    let calls = Calls { ctx, owner, repeats: true };
+    let calls = Calls { ctx, owner };
     let (mut left, mut unreadable) = (Vec::new(), None);
-    for write in writes {
-        match calls.is_shown(&write) {
+    for unknown in writes {
+        match calls.is_shown(&unknown.write) {
             Ok(true) => {}
-            Ok(false) => left.push(write),
+            Ok(false) => left.push((unknown.write, Some(unknown.ends_at))),
             Err(err) => {
-                ctx.memory.add_unknown(&owner.uid, vec![write]);
+                ctx.memory.add_unknown(&owner.uid, unknown);
                 unreadable = Some(err);
             }
         }
@@ -94,7 +97,7 @@ pub(crate) async fn apply(
     let creations = creations(ctx, set, owner, hash, create)?;
     let deleted = delete.iter().map(|(pod, _)| pod.meta.uid.clone());
     ctx.memory.expectations.expect(&owner.uid, creations.len(), deleted, ctx.clock.now());
-    let calls = Calls { ctx, owner, repeats: false };
+    let calls = Calls { ctx, owner };
     let created = calls.create_all(creations).await;
     if ctx.stopping.is_cancelled() {
         // The next leader does the rest.
@@ -102,7 +105,7 @@ pub(crate) async fn apply(
     }
     let deletions = delete.iter().map(|(pod, cause)| {
         calls.report(set, pod, *cause);
-        Write::Delete(Arc::new((*pod).clone()))
+        (Write::Delete(Arc::new((*pod).clone())), None)
     });
     let failures = calls.make(deletions.collect()).await;
     created?;
@@ -182,9 +185,10 @@ fn to_report(failures: Vec<ApiError>) -> Option<ApiError> {
 struct Calls<'a> {
     ctx: &'a Ctx,
     owner: &'a Owner,
-    /// The writes were sent before, and their outcome is unknown.
-    repeats: bool,
 }
+
+/// A write, and [`UnknownWrite::ends_at`] if it was sent before.
+type Call = (Write, Option<Instant>);
 
 impl Calls<'_> {
     /// After a batch with a failure nothing more is created.
@@ -197,7 +201,7 @@ impl Calls<'_> {
                 self.expect_fewer_creations(wanted - batch.start);
                 break;
             }
-            let failures = self.make(creations.by_ref().take(batch.len()).collect()).await;
+            let failures = self.make(creations.by_ref().take(batch.len()).map(|it| (it, None)).collect()).await;
             let failed = failures.len();
             if failed > 0 {
                 self.expect_fewer_creations(left);
@@ -209,20 +213,18 @@ impl Calls<'_> {
     }
 
     /// Makes writes concurrently, and returns their errors.
-    async fn make(&self, writes: Vec<Write>) -> Vec<ApiError> {
-        let results = self.ctx.call_limit.call_each(writes, |it| self.make_one(it)).await;
+    async fn make(&self, calls: Vec<Call>) -> Vec<ApiError> {
+        let results = self.ctx.call_limit.call_each(calls, |it| self.make_one(it)).await;
         results.into_iter().filter_map(Result::err).collect()
     }
 
     /// Makes a write. If it certainly failed, it is not expected any more.
-    async fn make_one(&self, write: Write) -> Result<(), ApiError> {
-        let Self { ctx, owner, repeats } = self;
-        let (err, may_be_stored) = match &write {
+    async fn make_one(&self, (write, sent_before): Call) -> Result<(), ApiError> {
+        let Self { ctx, owner } = self;
+        let err = match &write {
             Write::Create { body, .. } => match ctx.control.create(owner, body).await {
                 Ok(_) => return Ok(()),
-                // The pod was created before, and the cache does not show it yet.
-                Err(err @ ApiError::AlreadyExists(_)) => (err, true),
-                Err(err) => (err, *repeats),
+                Err(err) => err,
             },
             Write::Delete(pod) => match ctx.control.delete(owner, pod).await {
                 Ok(()) => return Ok(()),
@@ -230,7 +232,7 @@ impl Calls<'_> {
                     ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
                     return Ok(());
                 }
-                Err(err) => (err, *repeats),
+                Err(err) => err,
             },
         };
         let mut outcome = UnknownOutcomes::default();
@@ -238,17 +240,23 @@ impl Calls<'_> {
         // A second creation of the same pod is refused by its name. A second deletion for the same update would be of another
         // pod.
         let is_unknown = outcome.pending || (outcome.ended && matches!(write, Write::Delete(_)));
-        match write {
-            write if is_unknown || may_be_stored => ctx.memory.add_unknown(&owner.uid, vec![write]),
-            Write::Create { .. } => self.expect_fewer_creations(1),
-            Write::Delete(pod) => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
+        // The pod was created before, and the cache does not show it yet.
+        let exists = matches!(err, ApiError::AlreadyExists(_));
+        let now = ctx.clock.now();
+        // A refusal does not show what an earlier request has done.
+        let ends_at =
+            if is_unknown || exists { Some(now + MAX_REQUEST_TIME) } else { sent_before.filter(|it| *it > now) };
+        match (ends_at, write) {
+            (Some(ends_at), write) => ctx.memory.add_unknown(&owner.uid, UnknownWrite { write, ends_at }),
+            (None, Write::Create { .. }) => self.expect_fewer_creations(1),
+            (None, Write::Delete(pod)) => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
         }
         Err(err)
     }
 
     /// Whether the cache shows the result of a write. Another pod with the name of a creation is not expected.
     fn is_shown(&self, write: &Write) -> Result<bool, StoreError> {
-        let Self { ctx, owner, .. } = self;
+        let Self { ctx, owner } = self;
         let get = |name: &str| ctx.pods.store().get(&owner.namespace, name);
         match write {
             Write::Create { name, .. } => {
@@ -271,7 +279,7 @@ impl Calls<'_> {
 
     /// Sends the event about a pod that has ended. The next failure on this node must wait longer.
     fn report(&self, set: &DaemonSet, pod: &Pod, cause: DeleteCause) {
-        let Self { ctx, owner, .. } = self;
+        let Self { ctx, owner } = self;
         let (namespace, name, node) = (&pod.meta.namespace, &pod.meta.name, node_name(pod));
         match cause {
             DeleteCause::Failed => {

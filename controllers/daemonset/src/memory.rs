@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct SetMemory {
-    unknown: Vec<Write>,
+    unknown: Vec<UnknownWrite>,
     /// The last replacements of failed pods, by node.
     backoffs: BTreeMap<Box<str>, Backoff>,
     current: Option<KnownRevision>,
@@ -34,6 +34,13 @@ struct SetMemory {
 
 /// A write whose outcome is unknown. It is sent again as it was: the server makes it once, because a creation has a
 /// name and a deletion a uid.
+pub(crate) struct UnknownWrite {
+    pub(crate) write: Write,
+    /// From then on a refusal shows that no earlier request made it.
+    pub(crate) ends_at: Instant,
+}
+
+/// A write of the API.
 pub(crate) enum Write {
     /// The creation of a pod.
     Create {
@@ -57,7 +64,7 @@ struct KnownRevision {
 
 impl Memory {
     /// Returns and removes the writes of a set whose outcome is unknown.
-    pub(crate) fn take_unknown(&self, set: &Uid) -> Vec<Write> {
+    pub(crate) fn take_unknown(&self, set: &Uid) -> Vec<UnknownWrite> {
         self.sets.lock().get_mut(set).map(|it| std::mem::take(&mut it.unknown)).unwrap_or_default()
     }
 
@@ -66,11 +73,9 @@ impl Memory {
         self.sets.lock().get(set).is_some_and(|it| !it.unknown.is_empty())
     }
 
-    /// Keeps writes whose outcome is unknown.
-    pub(crate) fn add_unknown(&self, set: &Uid, writes: Vec<Write>) {
-        if !writes.is_empty() {
-            self.sets.lock().entry(set.clone()).or_default().unknown.extend(writes);
-        }
+    /// Keeps a write whose outcome is unknown.
+    pub(crate) fn add_unknown(&self, set: &Uid, write: UnknownWrite) {
+        self.sets.lock().entry(set.clone()).or_default().unknown.push(write);
     }
 
     /// How long failed pods must stay on a node.

@@ -7,7 +7,9 @@ use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Value, json};
-use workload::{Owner, REPEAT_FOR, end_of_request, is_from_server, is_gone, server_message};
+use workload::{
+    Claim, Owner, REPEAT_FOR, RETRY_CHECK, claim_decision, end_of_request, is_from_server, is_gone, server_message,
+};
 
 use crate::{
     Ctx,
@@ -124,7 +126,11 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Opt
     let live = match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
         Ok(live) => Some(live.version),
         Err(err) if err.is_absence_of(name) => None,
-        Err(source) => return Err(ApplyError::Read { name: name.to_owned(), source }),
+        Err(source) => {
+            // The back-off of the key may be longer.
+            ctx.queue.add_after(owner.key(), RETRY_CHECK);
+            return Err(ApplyError::Read { name: name.to_owned(), source });
+        }
     };
     if live.as_ref() != before {
         // It was written, or another client has changed it. The cache must show that before the next decision. For one that
@@ -246,7 +252,8 @@ async fn create_set(
             let Some(found) = ctx.sets.store().get(&owner.namespace, &name)? else {
                 return Err(ApplyError::NotCached { name });
             };
-            let is_ours = found.meta.as_ref().controller().is_some_and(|it| it.uid == owner.uid);
+            // A reference with our uid and another kind or name makes it no set of ours.
+            let is_ours = claim_decision(owner, found.meta.as_ref(), true) == Claim::Keep;
             if is_ours && template::is_equal(&found.spec.template, &snapshot.deployment.spec.template)? {
                 applied.is_outdated = true;
                 return Ok(());

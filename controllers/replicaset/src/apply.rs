@@ -116,13 +116,8 @@ async fn is_settled<K: Kind>(
     }
     match ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await {
         Ok(Some(live)) if is_unchanged(&live) => true,
-        Ok(Some(live)) => {
-            // The cache is late. A change that means nothing enqueues no set.
-            if enqueue_when_passed(ctx, owner, live.meta.version.clone()) {
-                ctx.queue.add(owner.key());
-            }
-            false
-        }
+        // The cache is late, or shows the change since it was read. A change that means nothing enqueues no set.
+        Ok(Some(live)) => enqueue_when_passed(ctx, owner, live.meta.version.clone()),
         // The event of its deletion will come. Or the read is repeated.
         Ok(None) | Err(_) => false,
     }
@@ -319,7 +314,11 @@ impl<K: Kind> Deletions<'_, K> {
         let now = ctx.clock.now();
         // A refusal does not show what an earlier request has done.
         let check_at = end_of_request(&err, now).max(earlier.as_ref().map(|it| it.check_at));
-        let repeat_until = earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until);
+        let repeat_until = match &err {
+            // The pod has changed, so the same request can never succeed.
+            ApiError::Conflict(_) => now,
+            _ => earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until),
+        };
         match check_at {
             Some(check_at) => {
                 let unknown = UnknownDeletion { pod, check_at, repeat_until };

@@ -1,7 +1,7 @@
 //! Writes whose outcome is unknown.
 
 use daemonset_controller::Options;
-use harness::pass;
+use harness::{failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
@@ -89,4 +89,29 @@ async fn while_the_outcome_of_a_creation_is_unknown_the_status_is_written_and_no
     world.kubelet(30).await;
     assert_eq!((world.pod_nodes(), world.count("observedGeneration")), (vec!["node-1".into(), "node-2".into()], 2));
     assert!(world.images().values().all(|it| it == "two"), "{:?}", world.images());
+}
+
+/// A quota refuses all repetitions. Upstream forgets a failed creation at once.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_given_up_when_it_is_refused_after_the_longest_request() {
+    let world = World::with_nodes(1);
+    let mut first = true;
+    world.fail_requests(move |line, _| {
+        let lost = line == "create pods" && std::mem::take(&mut first);
+        if lost { Some(Interception::Fail) } else { failure(403, "Forbidden").filter(|_| line == "create pods") }
+    });
+    let _manager = world.start().await;
+    world.set(json!({}));
+    pass(5 * SEC).await;
+    world.set_image("two");
+    pass(80 * SEC).await;
+    let bodies = world.created();
+    assert!(bodies.len() > 2 && bodies.iter().all(|it| *it == bodies[0]), "it may still be stored: {bodies:?}");
+    pass(10 * SEC).await;
+    for label in ["a", "b"] {
+        world.update_set(|it| it["metadata"]["labels"] = json!({ "a": label }));
+        pass(SEC).await;
+    }
+    let last = world.created().pop().unwrap();
+    assert_eq!(last["spec"]["containers"][0]["image"], "two");
 }

@@ -352,6 +352,17 @@ async fn a_patch_without_an_answer_is_resolved_by_a_read() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_read_of_an_unknown_outcome_that_fails_is_repeated_every_ten_seconds() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.fail_requests(|line, _| line.contains("replicasets").then_some(Interception::Fail));
+    world.set_image("two");
+    pass(900 * SEC).await;
+    world.cluster.stop_intercepting();
+    pass(11 * SEC).await;
+    assert_eq!(world.sets().len(), 2, "{:?}", world.lines());
+}
+
 /// A webhook may answer so. The request has ended, and a read shows that it has changed nothing.
 #[tokio::test(start_paused = true)]
 async fn writes_that_the_server_always_fails_delay_no_other_decision() {

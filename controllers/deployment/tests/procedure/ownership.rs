@@ -66,6 +66,20 @@ async fn acceptance_deploy_076_a_set_whose_labels_do_not_match_is_released_and_a
     assert_eq!((size(&first), size(&name(&second))), (Some(3), Some(0)), "the older one is the new one");
 }
 
+/// Upstream compares only the uid.
+#[tokio::test(start_paused = true)]
+async fn a_set_with_the_uid_of_the_deployment_and_another_kind_as_its_controller_is_replaced() {
+    let (world, _manager) = World::running(json!({})).await;
+    let first = name(&world.sets()[0]);
+    world.cluster.update("replicasets.apps", NAMESPACE, &first, |it| {
+        it["metadata"]["ownerReferences"][0]["kind"] = json!("Other");
+    });
+    world.settle().await;
+    let second = world.sets().into_iter().find(|it| name(it) != first).unwrap();
+    assert_eq!((image(&second), second["spec"]["replicas"].as_i64()), ("one", Some(3)));
+    assert_eq!((world.call_count("create replicasets"), world.count("collisionCount")), (2, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_deploy_077_two_deployments_with_one_selector_keep_their_own_sets() {
     let world = World::new();

@@ -123,6 +123,22 @@ async fn a_deletion_without_an_answer_ends_when_the_pod_has_changed() {
     assert_eq!((waiting(&manager), world.own().len(), world.active_pods().len()), (0, 1, 1));
 }
 
+/// The pods have changed, so a deletion of their older state can never succeed.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_conflicts_is_not_repeated_while_the_cache_is_late() {
+    let (world, manager) = World::running(3, json!({})).await;
+    world.cluster.freeze_watches("pods");
+    for pod in world.pods() {
+        world.cluster.update("pods", NAMESPACE, &pod, |it| it["metadata"]["annotations"] = json!({ "a": "b" }));
+    }
+    world.scale(2);
+    pass(30 * SEC).await;
+    assert_eq!((world.call_count("delete pods"), world.own().len(), waiting(&manager)), (1, 3, 1));
+    world.cluster.unfreeze_watches("pods");
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), world.own().len(), waiting(&manager)), (2, 2, 0));
+}
+
 /// Upstream forgets deletions that failed. To repeat this one would delete a pod that the set wants.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_without_an_answer_is_not_repeated_when_the_pod_is_wanted_again() {

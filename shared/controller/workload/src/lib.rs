@@ -45,7 +45,8 @@ pub use slow_start::SlowStart;
 pub use status_write::{StatusChange, StatusWrite};
 pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
 pub use unknown_creates::{
-    NewestPods, REPEAT_FOR, RETRY_CHECK, UnknownCreates, UnknownOutcomes, end_of_request, longest_create, newest_pods,
+    MAX_REQUEST_TIME, NewestPods, REPEAT_FOR, RETRY_CHECK, UnknownCreates, UnknownOutcomes, end_of_request,
+    longest_create, newest_pods,
 };
 pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;

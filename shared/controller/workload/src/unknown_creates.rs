@@ -7,7 +7,7 @@ use client::{Api, ApiError, ListOptions};
 use clock::Instant;
 
 /// Longer than the request timeout of the API server, which is one minute.
-const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
+pub const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 
 /// The server starts to count the timeout of a create when it arrives, and storing also takes time.
 const DELAY: Duration = Duration::from_secs(5);
