@@ -185,17 +185,22 @@ impl Interlock {
         })
     }
 
-    /// Reads a Lease that is not our own by a list: that is what our role allows. A role may allow to get it instead.
+    /// Reads a Lease that is not our own. A role may only allow to list Leases. The list is no substitute for the read: it
+    /// waits until the watch cache of the server is up to date, which takes up to 100 ms (KEP-2340).
     async fn find_lease(&self, key: &LeaseKey) -> Result<ReadResult, ApiError> {
         let (leases, name) = (leases(key), &key.name);
-        match self.get(&format!("{leases}?fieldSelector=metadata.name%3D{name}&limit=500")).await? {
-            ReadResult::Found(mut list) => Ok(match list["items"].get_mut(0) {
+        match self.get(&format!("{leases}/{name}")).await? {
+            ReadResult::Refused => {}
+            read => return Ok(read),
+        }
+        let list = self.get(&format!("{leases}?fieldSelector=metadata.name%3D{name}&limit=500")).await?;
+        Ok(match list {
+            ReadResult::Found(mut list) => match list["items"].get_mut(0) {
                 Some(lease) => ReadResult::Found(lease.take()),
                 None => ReadResult::Absent,
-            }),
-            ReadResult::Absent => Ok(ReadResult::Absent),
-            ReadResult::Refused => self.get(&format!("{leases}/{name}")).await,
-        }
+            },
+            other => other,
+        })
     }
 
     async fn get(&self, path: &str) -> Result<ReadResult, ApiError> {
