@@ -63,7 +63,7 @@ pub(crate) fn random() -> Scenario {
 
 /// For a sweep: the smallest scenario with every step.
 pub(crate) fn swept() -> Scenario {
-    Scenario::new("nodes, swept", run_swept).sweeping_one_of(8)
+    Scenario::new("nodes, swept", run_swept)
 }
 
 async fn run_random(world: World) -> Result<(), String> {

@@ -56,7 +56,7 @@ pub(crate) fn sets() -> Scenario {
 
 /// For a sweep: the smallest scenario with every step.
 pub(crate) fn swept_sets() -> Scenario {
-    Scenario::new("replicasets, swept", run_swept_sets).sweeping_one_of(64)
+    Scenario::new("replicasets, swept", run_swept_sets)
 }
 
 /// The same with Deployments.
@@ -66,7 +66,7 @@ pub(crate) fn deployments() -> Scenario {
 
 /// For a sweep: a rolling update, a rollback, and an update with the strategy Recreate.
 pub(crate) fn swept_deployments() -> Scenario {
-    Scenario::new("deployments, swept", run_swept_deployments).sweeping_one_of(96)
+    Scenario::new("deployments, swept", run_swept_deployments)
 }
 
 async fn run_sets(world: World) -> Result<(), String> {

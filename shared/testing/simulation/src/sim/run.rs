@@ -24,6 +24,8 @@ const EPOCH: i64 = 1_800_000_000;
 const SEEDS: u64 = 20;
 /// How many lines of the trace a failure shows.
 const TRACE_LINES: usize = 80;
+/// The places of a sweep without `SWEEP=all`, in equal distances, so that each scenario takes about the same time.
+const MAX_PLACES: usize = 200;
 /// No run needs this much virtual time.
 const MAX_RUN_TIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -33,8 +35,6 @@ pub struct Scenario {
     name: &'static str,
     /// When it begins, in seconds since the epoch.
     epoch: i64,
-    /// A sweep plays one of so many places.
-    sweep_step: usize,
     body: Arc<dyn Fn(World) -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
 }
 
@@ -46,19 +46,13 @@ impl Scenario {
         F: Fn(World) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), String>> + Send + 'static,
     {
-        Self { name, epoch: EPOCH, sweep_step: 1, body: Arc::new(move |world| body(world).boxed()) }
+        Self { name, epoch: EPOCH, body: Arc::new(move |world| body(world).boxed()) }
     }
 
     /// Sets the begin in seconds since the epoch, for example to the night of a clock change.
     #[must_use]
     pub fn starting_at(self, epoch: i64) -> Self {
         Self { epoch, ..self }
-    }
-
-    /// A sweep plays only one of `step` places, unless `SWEEP=all`. For a scenario with many places.
-    #[must_use]
-    pub fn sweeping_one_of(self, step: usize) -> Self {
-        Self { sweep_step: step, ..self }
     }
 }
 
@@ -106,8 +100,8 @@ pub fn seeds(scenario: &Scenario) {
     run_all(scenario, &runs);
 }
 
-/// Runs a scenario once for each place of one fault (see [`Scenario::sweeping_one_of`]), or only for the place in `SWEEP`;
-/// `none` means no place.
+/// Runs a scenario once for each place of one fault: for some [`MAX_PLACES`], for the place in `SWEEP`, for `all`, or for
+/// `none`.
 ///
 /// # Panics
 /// Like [`seeds`].
@@ -117,7 +111,11 @@ pub fn sweep(scenario: &Scenario) {
         (_, Some("all")) => places(scenario),
         (_, Some("none")) => return,
         (_, Some(place)) => vec![named(place)],
-        (_, None) => places(scenario).into_iter().step_by(scenario.sweep_step).collect(),
+        (_, None) => {
+            let places = places(scenario);
+            let step = places.len().div_ceil(MAX_PLACES).max(1);
+            places.into_iter().step_by(step).collect()
+        }
     };
     run_all(scenario, &runs);
 }
