@@ -10,7 +10,8 @@ use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Value, json, value::RawValue};
 use workload::{
-    Extra, MAX_REQUEST_TIME, Owner, PodTemplate, PreparedTemplate, SlowStart, TemplateError, UnknownOutcomes, is_gone,
+    Claim, Extra, MAX_REQUEST_TIME, Owner, PodTemplate, PreparedTemplate, SlowStart, TemplateError, UnknownOutcomes,
+    claim_decision, is_gone,
 };
 
 use crate::{
@@ -66,7 +67,7 @@ pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) ->
     for unknown in writes {
         match calls.is_shown(&unknown.write) {
             Ok(true) => {}
-            Ok(false) => left.push((unknown.write, Some(unknown.ends_at))),
+            Ok(false) => left.push((unknown.write, Some(unknown.keep_until))),
             Err(err) => {
                 ctx.memory.add_unknown(&owner.uid, unknown);
                 unreadable = Some(err);
@@ -74,6 +75,10 @@ pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) ->
         }
     }
     let failures = calls.make(left).await;
+    if !ctx.memory.has_unknown(&owner.uid) && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
+        // The last writes were given up, so this sync decides anew.
+        return Ok(());
+    }
     let count = failures.len();
     match to_report(failures) {
         Some(source) => Err(ApplyError::Repeat(count, source)),
@@ -135,7 +140,7 @@ fn creations(
     let generation = generation.as_deref().map(|it| (GENERATION_LABEL, it));
     let labels: Vec<(&str, &str)> = [(REVISION_LABEL, hash)].into_iter().chain(generation).collect();
     let write = |creation: &Creation<'_>| {
-        let name = free_name(ctx, set, creation)?;
+        let name = free_name(ctx, set, owner, creation)?;
         let body = body(&template, affinity.clone(), &labels, &owner.generate_name(), &name, creation.node)?;
         Ok(Write::Create { name: name.into(), body })
     };
@@ -144,14 +149,14 @@ fn creations(
 
 /// The name of a new pod. A pod that was released from this set may still have the first one. But if it is a pod of this
 /// set on this node that the plan did not know yet, the server must refuse a second one.
-fn free_name(ctx: &Ctx, set: &DaemonSet, creation: &Creation<'_>) -> Result<String, StoreError> {
+fn free_name(ctx: &Ctx, set: &DaemonSet, owner: &Owner, creation: &Creation<'_>) -> Result<String, StoreError> {
     let (namespace, node) = (&set.meta.namespace, &creation.node.meta.name);
     let mut known: Vec<Uid> = creation.known.iter().map(|it| it.meta.uid.clone()).collect();
     loop {
         let name = pod_name(set.meta.as_ref(), node, &known.iter().collect::<Vec<_>>());
         let Some(other) = ctx.pods.store().get(namespace, &name)? else { return Ok(name) };
-        let is_of_set = other.meta.as_ref().controller().is_some_and(|it| it.uid == set.meta.uid)
-            && set.spec.selector.as_ref().is_some_and(|it| it.matches(&other.labels));
+        let is_selected = set.spec.selector.as_ref().is_some_and(|it| it.matches(&other.labels));
+        let is_of_set = claim_decision(owner, other.meta.as_ref(), is_selected) == Claim::Keep;
         if is_of_set && **node_name(&other) == **node && !known.contains(&other.meta.uid) {
             return Ok(name);
         }
@@ -187,7 +192,7 @@ struct Calls<'a> {
     owner: &'a Owner,
 }
 
-/// A write, and [`UnknownWrite::ends_at`] if it was sent before.
+/// A write, and [`UnknownWrite::keep_until`] if it was sent before.
 type Call = (Write, Option<Instant>);
 
 impl Calls<'_> {
@@ -219,7 +224,7 @@ impl Calls<'_> {
     }
 
     /// Makes a write. If it certainly failed, it is not expected any more.
-    async fn make_one(&self, (write, sent_before): Call) -> Result<(), ApiError> {
+    async fn make_one(&self, (write, kept_until): Call) -> Result<(), ApiError> {
         let Self { ctx, owner } = self;
         let err = match &write {
             Write::Create { body, .. } => match ctx.control.create(owner, body).await {
@@ -244,10 +249,14 @@ impl Calls<'_> {
         let exists = matches!(err, ApiError::AlreadyExists(_));
         let now = ctx.clock.now();
         // A refusal does not show what an earlier request has done.
-        let ends_at =
-            if is_unknown || exists { Some(now + MAX_REQUEST_TIME) } else { sent_before.filter(|it| *it > now) };
-        match (ends_at, write) {
-            (Some(ends_at), write) => ctx.memory.add_unknown(&owner.uid, UnknownWrite { write, ends_at }),
+        let keep_until =
+            if is_unknown || exists { Some(now + MAX_REQUEST_TIME) } else { kept_until.filter(|it| *it > now) };
+        match (keep_until, write) {
+            (Some(keep_until), write) => {
+                // The back-off of the key may be longer.
+                ctx.queue.add_after(owner.key(), keep_until - now);
+                ctx.memory.add_unknown(&owner.uid, UnknownWrite { write, keep_until });
+            }
             (None, Write::Create { .. }) => self.expect_fewer_creations(1),
             (None, Write::Delete(pod)) => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
         }
@@ -261,7 +270,7 @@ impl Calls<'_> {
         match write {
             Write::Create { name, .. } => {
                 let Some(pod) = get(name)? else { return Ok(false) };
-                if pod.meta.as_ref().controller().is_none_or(|it| it.uid != owner.uid) {
+                if claim_decision(owner, pod.meta.as_ref(), true) != Claim::Keep {
                     self.expect_fewer_creations(1);
                 }
                 Ok(true)

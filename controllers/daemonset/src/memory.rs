@@ -36,11 +36,11 @@ struct SetMemory {
 /// name and a deletion a uid.
 pub(crate) struct UnknownWrite {
     pub(crate) write: Write,
-    /// From then on a refusal shows that no earlier request made it.
-    pub(crate) ends_at: Instant,
+    /// No earlier request can be running then, so that a refusal ends the wait.
+    pub(crate) keep_until: Instant,
 }
 
-/// A write of the API.
+/// A creation or deletion of a pod.
 pub(crate) enum Write {
     /// The creation of a pod.
     Create {

@@ -47,12 +47,6 @@ pub(crate) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("cannot read ReplicaSet {name}")]
-    Read {
-        name: String,
-        #[source]
-        source: ApiError,
-    },
     #[error("cannot delete ReplicaSet {name}")]
     Delete {
         name: String,
@@ -126,10 +120,10 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Opt
     let live = match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
         Ok(live) => Some(live.version),
         Err(err) if err.is_absence_of(name) => None,
-        Err(source) => {
-            // The back-off of the key may be longer.
-            ctx.queue.add_after(owner.key(), RETRY_CHECK);
-            return Err(ApplyError::Read { name: name.to_owned(), source });
+        Err(err) => {
+            // No failure of a sync: the back-off would grow as long as the server is away.
+            tracing::warn!(deployment = %owner.key(), %err, "Cannot read ReplicaSet {name}: the outcome of a write stays unknown");
+            return Ok(Some(RETRY_CHECK));
         }
     };
     if live.as_ref() != before {

@@ -116,7 +116,7 @@ async fn is_settled<K: Kind>(
     }
     match ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await {
         Ok(Some(live)) if is_unchanged(&live) => true,
-        // The cache is late, or shows the change since it was read. A change that means nothing enqueues no set.
+        // The pod has changed. The cache is late, or shows that meanwhile. Not every change enqueues the set.
         Ok(Some(live)) => enqueue_when_passed(ctx, owner, live.meta.version.clone()),
         // The event of its deletion will come. Or the read is repeated.
         Ok(None) | Err(_) => false,
@@ -315,7 +315,7 @@ impl<K: Kind> Deletions<'_, K> {
         // A refusal does not show what an earlier request has done.
         let check_at = end_of_request(&err, now).max(earlier.as_ref().map(|it| it.check_at));
         let repeat_until = match &err {
-            // The pod has changed, so the same request can never succeed.
+            // The deletion names the state of the pod that has changed, so it can never succeed.
             ApiError::Conflict(_) => now,
             _ => earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until),
         };

@@ -1,7 +1,7 @@
 //! Writes whose outcome is unknown.
 
 use daemonset_controller::Options;
-use harness::{failure, pass};
+use harness::{Manager, NAMESPACE, failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
@@ -91,27 +91,52 @@ async fn while_the_outcome_of_a_creation_is_unknown_the_status_is_written_and_no
     assert!(world.images().values().all(|it| it == "two"), "{:?}", world.images());
 }
 
-/// A quota refuses all repetitions. Upstream forgets a failed creation at once.
-#[tokio::test(start_paused = true)]
-async fn a_creation_without_an_answer_is_given_up_when_it_is_refused_after_the_longest_request() {
+/// The first creation gets no answer, and a quota refuses all others. The cache does not show whether it was stored.
+async fn lose_first_creation(fate: Interception) -> (World, Manager) {
     let world = World::with_nodes(1);
+    world.cluster.freeze_watches("pods");
     let mut first = true;
     world.fail_requests(move |line, _| {
-        let lost = line == "create pods" && std::mem::take(&mut first);
-        if lost { Some(Interception::Fail) } else { failure(403, "Forbidden").filter(|_| line == "create pods") }
+        let is_lost = line == "create pods" && std::mem::take(&mut first);
+        if is_lost { Some(fate.clone()) } else { failure(403, "Forbidden").filter(|_| line == "create pods") }
     });
-    let _manager = world.start().await;
+    let manager = world.start().await;
     world.set(json!({}));
     pass(5 * SEC).await;
+    (world, manager)
+}
+
+/// Upstream forgets a failed creation at once.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_given_up_when_it_is_refused_after_the_longest_request() {
+    let (world, _manager) = lose_first_creation(Interception::Fail).await;
     world.set_image("two");
     pass(80 * SEC).await;
     let bodies = world.created();
     assert!(bodies.len() > 2 && bodies.iter().all(|it| *it == bodies[0]), "it may still be stored: {bodies:?}");
     pass(10 * SEC).await;
-    for label in ["a", "b"] {
-        world.update_set(|it| it["metadata"]["labels"] = json!({ "a": label }));
-        pass(SEC).await;
-    }
     let last = world.created().pop().unwrap();
     assert_eq!(last["spec"]["containers"][0]["image"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_was_given_up_although_it_was_stored_does_not_lead_to_two_pods() {
+    let (world, _manager) = lose_first_creation(Interception::LoseAnswer).await;
+    pass(120 * SEC).await;
+    world.cluster.stop_intercepting();
+    pass(200 * SEC).await;
+    assert_eq!(world.pods().len(), 1);
+    world.cluster.unfreeze_watches("pods");
+    world.kubelet(10).await;
+    assert_eq!((world.pods().len(), world.count("numberAvailable"), world.call_count("delete pods")), (1, 1, 0));
+}
+
+/// Upstream compares only the uid.
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_the_uid_of_the_set_and_another_kind_as_its_controller_is_replaced() {
+    let (world, _manager) = World::running(2, json!({})).await;
+    let pod = world.pod_on("node-1");
+    world.cluster.update("pods", NAMESPACE, &pod, |it| it["metadata"]["ownerReferences"][0]["kind"] = json!("Other"));
+    world.kubelet(10).await;
+    assert_eq!((world.pods().len(), world.call_count("create pods"), world.count("numberAvailable")), (3, 1, 2));
 }

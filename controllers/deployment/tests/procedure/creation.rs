@@ -358,6 +358,8 @@ async fn a_read_of_an_unknown_outcome_that_fails_is_repeated_every_ten_seconds()
     world.fail_requests(|line, _| line.contains("replicasets").then_some(Interception::Fail));
     world.set_image("two");
     pass(900 * SEC).await;
+    let reads = world.lines().iter().filter(|it| it.starts_with("get replicasets")).count();
+    assert!((80..=95).contains(&reads), "{reads}");
     world.cluster.stop_intercepting();
     pass(11 * SEC).await;
     assert_eq!(world.sets().len(), 2, "{:?}", world.lines());
