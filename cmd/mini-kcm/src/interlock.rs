@@ -185,8 +185,8 @@ impl Interlock {
         })
     }
 
-    /// Reads a Lease that is not our own. A role may only allow to list Leases. The list is no substitute for the read: it
-    /// waits until the watch cache of the server is up to date, which takes up to 100 ms (KEP-2340).
+    /// Reads a Lease that is not our own. A list waits until the watch cache of the server is up to date, which takes up to
+    /// 100 ms (KEP-2340), so it is used only where a role does not allow the get.
     async fn find_lease(&self, key: &LeaseKey) -> Result<ReadResult, ApiError> {
         let (leases, name) = (leases(key), &key.name);
         match self.get(&format!("{leases}/{name}")).await? {

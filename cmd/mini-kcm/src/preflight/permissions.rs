@@ -8,6 +8,8 @@ use crate::config::Config;
 
 /// The namespace of the built-in manager, and of the ConfigMap that the serving port reads.
 const KUBE_SYSTEM: &str = "kube-system";
+/// The Lease of the built-in manager.
+const BUILT_IN_LEASE: &str = "kube-controller-manager";
 
 /// One verb on one resource or path, needed by one identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,15 +122,21 @@ fn add_for_interlock(config: &Config, permissions: &mut BTreeSet<Permission>) {
     if config.controllers.implemented().next().is_none() {
         return;
     }
-    let list = |kind: [&str; 2]| Permission {
+    let look = |verb: &str, kind: [&str; 2], name: &str| Permission {
         namespace: KUBE_SYSTEM.to_owned(),
+        name: name.to_owned(),
         needed: false,
-        ..Permission::of(Requester::Manager, kind, "list", "the look at the built-in manager")
+        ..Permission::of(Requester::Manager, kind, verb, "the look at the built-in manager")
     };
-    permissions.insert(list(["", "pods"]));
-    // Otherwise this list is among the rights of the election.
-    if config.election.as_ref().is_none_or(|it| it.namespace != KUBE_SYSTEM) {
-        permissions.insert(list(["coordination.k8s.io", "leases"]));
+    permissions.insert(look("list", ["", "pods"], ""));
+    // Otherwise these are among the rights of the election.
+    let leases = ["coordination.k8s.io", "leases"];
+    let election = config.election.as_ref().filter(|it| it.namespace == KUBE_SYSTEM);
+    if election.is_none() {
+        permissions.insert(look("list", leases, ""));
+    }
+    if election.is_none_or(|it| it.name != BUILT_IN_LEASE) {
+        permissions.insert(look("get", leases, BUILT_IN_LEASE));
     }
 }
 
@@ -284,6 +292,7 @@ mod tests {
             "Manager: watch leases of group coordination.k8s.io \"l\" in namespace n",
             "Manager: list leases of group coordination.k8s.io in namespace n",
             "Manager: list leases of group coordination.k8s.io in namespace kube-system",
+            "Manager: get leases of group coordination.k8s.io \"kube-controller-manager\" in namespace kube-system",
             "Manager: list pods in namespace kube-system",
             "Authenticator: create tokenreviews of group authentication.k8s.io",
             "Authenticator: get configmaps \"extension-apiserver-authentication\" in namespace kube-system",
@@ -316,8 +325,10 @@ mod tests {
         }
         for others in ["Manager: update namespaces/finalize", "Manager: get /api"] {
             let is_election = |it: &str| it.contains("leases") && it.contains("in namespace");
-            let is_interlock =
-                |it: &str| it.ends_with("list leases of group coordination.k8s.io in namespace kube-system");
+            let is_interlock = |it: &str| {
+                it.ends_with("list leases of group coordination.k8s.io in namespace kube-system")
+                    || it.contains("get leases of group coordination.k8s.io \"kube-controller-manager\"")
+            };
             let is_unwanted = |it: &&String| (is_election(it) && !is_interlock(it)) || *it == others;
             assert_eq!(own.iter().find(is_unwanted), None, "{others} in {own:#?}");
         }

@@ -371,6 +371,19 @@ async fn rights_that_are_taken_away_hold_controllers_back_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_role_without_the_get_of_the_built_in_lease_suffices() {
+    let cluster = cluster();
+    cluster.intercept(|call: &Call| {
+        let is_get = call.path.ends_with("/leases/kube-controller-manager");
+        if is_get { Interception::status(403, "Forbidden", "forbidden") } else { Interception::Pass }
+    });
+    let replica = Replica::start(&cluster, "a", &BESIDE);
+    create_terminating_namespace(&cluster, "terminating");
+    wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
+    assert_eq!(held_back(&replica, "namespace-controller"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leader_without_a_pod_is_noticed_beside_the_pods_of_other_nodes() {
     let cluster = cluster();
     create_built_in(&cluster, "cp2", &[&format!("--controllers={OFF}")]);
