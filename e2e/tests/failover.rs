@@ -40,7 +40,7 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(200);
 static PLACES: Semaphore = Semaphore::const_new(2);
 
 /// Real servers that run beside each other answer too late for these limits.
-async fn alone(on: On) -> SemaphorePermit<'static> {
+async fn acquire_places(on: On) -> SemaphorePermit<'static> {
     PLACES.acquire_many(if on == On::Real { 2 } else { 1 }).await.unwrap()
 }
 
@@ -192,7 +192,7 @@ on_both_servers! {
 }
 
 async fn acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_once(on: On) {
-    let _places = alone(on).await;
+    let _places = acquire_places(on).await;
     let Some(plane) = on.audited("SIGTERM of the leader").await.unwrap() else { return };
     let mut replicas = Replicas::start(plane, DEFAULTS).await.unwrap();
     let _work = Workload::start(replicas.admin.clone());
@@ -221,7 +221,7 @@ async fn acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_on
 }
 
 async fn acceptance_shell_034_standby_leads_when_lease_of_killed_leader_expires(on: On) {
-    let _places = alone(on).await;
+    let _places = acquire_places(on).await;
     let Some(plane) = on.audited("kill -9 of the leader").await.unwrap() else { return };
     let figures = kill_rounds(plane, SHORT, rounds()).await.unwrap();
     figures.print("kill -9 of the leader, expiry to the successor's first write");

@@ -100,8 +100,8 @@ pub fn seeds(scenario: &Scenario) {
     run_all(scenario, &runs);
 }
 
-/// Runs a scenario once for each place of one fault: for some [`MAX_PLACES`], for the place in `SWEEP`, for `all`, or for
-/// `none`.
+/// Runs a scenario once for each place of one fault: at most 200 of them, all if `SWEEP=all`, none if `SWEEP=none`, or the one
+/// that `SWEEP` names.
 ///
 /// # Panics
 /// Like [`seeds`].
@@ -112,9 +112,9 @@ pub fn sweep(scenario: &Scenario) {
         (_, Some("none")) => return,
         (_, Some(place)) => vec![named(place)],
         (_, None) => {
-            let places = places(scenario);
-            let step = places.len().div_ceil(MAX_PLACES).max(1);
-            places.into_iter().step_by(step).collect()
+            let all = places(scenario);
+            let count = all.len().min(MAX_PLACES);
+            (0..count).filter_map(|it| all.get(it * all.len() / count).copied()).collect()
         }
     };
     run_all(scenario, &runs);

@@ -35,7 +35,7 @@ pub(crate) struct At {
     pub(crate) view: Option<u64>,
 }
 
-/// The faults of an exhaustive sweep.
+/// The faults of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     CrashBefore,
