@@ -1,4 +1,4 @@
-//! Two replicas: the change of the leader, measured by the API server's audit log.
+//! Two replicas: the change of the leader, measured by the API server's audit log, and the start of a process.
 //!
 //! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` uses 12. Two scenarios run at once,
 //! because they mostly wait. Those with the shortest limits run alone on a real server.
@@ -12,8 +12,9 @@ use std::time::Duration;
 use clock::Clock;
 use e2e::{
     Audit, AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Manager, Options, Proxy, Rest, Signal, Site,
-    eventually, go_manager_or_skip, namespaces, objects, report,
+    assets_or_skip, eventually, free_port, go_manager_or_skip, namespaces, objects, report,
 };
+use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -367,6 +368,29 @@ async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader
     let first =
         audit.first("the successor's work", TIME_LIMIT, |it| it.user() == user(1) && it.is_work()).await.unwrap();
     assert!(first.received > exited, "{first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_is_live_within_fifty_milliseconds() {
+    let _places = acquire_places(On::Real).await;
+    let Some(assets) = assets_or_skip("the time from exec to /livez") else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let clock = Clock::system();
+    let mut figures = Figures::default();
+    for _ in 0..5 {
+        let launch = Launch::new(&plane, Flavour::Ours).unwrap();
+        let port = free_port().unwrap();
+        let endpoints = Rest::unverified(port).unwrap();
+        let began = clock.now();
+        let manager = launch.flag("secure-port", &port.to_string()).start().unwrap();
+        while endpoints.send(Method::GET, "/livez", None).await.map_or(true, |it| it.code != 200) {
+            assert!(clock.now() - began < TIME_LIMIT, "{}", manager.log().unwrap());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        figures.add(clock.now() - began);
+    }
+    figures.print("exec to /livez ok");
+    assert!(figures.median() <= Duration::from_millis(50), "{figures:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! The manager as a process: exit codes, messages, its endpoints, and when they are available.
+//! The manager as a process: exit codes, messages, and its endpoints.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -12,10 +12,9 @@ use std::{
     time::Duration,
 };
 
-use clock::Clock;
 use e2e::{
-    AuditEvent, Build, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
-    binary, eventually, namespaces, objects, report,
+    AuditEvent, Build, ControlPlane, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip, binary,
+    eventually, namespaces, objects, report,
 };
 use http::Method;
 use rustls::pki_types::ServerName;
@@ -258,28 +257,6 @@ async fn second_signal_ends_the_process_at_once(on: On) {
     manager.signal(Signal::TERM).unwrap();
     let code = manager.exit(Duration::from_secs(2)).await.unwrap();
     assert_eq!(code, Some(1), "an interrupted shutdown is not a success");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn process_is_live_within_fifty_milliseconds() {
-    let Some(assets) = assets_or_skip("the time from exec to /livez") else { return };
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
-    let clock = Clock::system();
-    let mut figures = Figures::default();
-    for _ in 0..5 {
-        let launch = Launch::new(&plane, Flavour::Ours).unwrap();
-        let port = e2e::free_port().unwrap();
-        let endpoints = e2e::Rest::unverified(port).unwrap();
-        let began = clock.now();
-        let manager = launch.flag("secure-port", &port.to_string()).start().unwrap();
-        while endpoints.send(Method::GET, "/livez", None).await.map_or(true, |it| it.code != 200) {
-            assert!(clock.now() - began < TIME_LIMIT, "{}", manager.log().unwrap());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        figures.add(clock.now() - began);
-    }
-    figures.print("exec to /livez ok");
-    assert!(figures.median() <= Duration::from_millis(50), "{figures:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
