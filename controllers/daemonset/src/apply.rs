@@ -142,7 +142,7 @@ fn creations(
     let write = |creation: &Creation<'_>| {
         let name = free_name(ctx, set, owner, creation)?;
         let body = body(&template, affinity.clone(), &labels, &owner.generate_name(), &name, creation.node)?;
-        Ok(Write::Create { name: name.into(), body })
+        Ok(Write::Create { name: name.into(), node: creation.node.meta.name.clone(), body })
     };
     create.iter().map(write).collect()
 }
@@ -240,6 +240,11 @@ impl Calls<'_> {
                 Err(err) => err,
             },
         };
+        let node: &str = match &write {
+            Write::Create { node, .. } => node,
+            Write::Delete(pod) => node_name(pod),
+        };
+        ctx.memory.set_last_failed_node(&owner.uid, node);
         let mut outcome = UnknownOutcomes::default();
         outcome.record_error(&err);
         // A second creation of the same pod is refused by its name. A second deletion for the same update would be of another

@@ -99,8 +99,10 @@ async fn remove_duplicates(
     duplicates: &[usize],
     pods: &[Arc<Pod>],
 ) -> Result<bool, SyncError> {
-    let removed: HashSet<&str> = duplicates.iter().map(|at| hash(&sorted[*at])).collect();
+    let removed = duplicates.iter().map(|at| hash(&sorted[*at]));
     let hash = hash(&sorted[kept]);
+    // A copy of a revision may have its label too. Then the pods have the right one already.
+    let removed: HashSet<&str> = removed.filter(|it| *it != hash).collect();
     let is_of_removed = |it: &&Arc<Pod>| it.labels.get(REVISION_LABEL).is_some_and(|it| removed.contains(it));
     let mut has_relabelled = false;
     for pod in pods.iter().filter(is_of_removed) {

@@ -30,6 +30,7 @@ struct SetMemory {
     /// The last replacements of failed pods, by node.
     backoffs: BTreeMap<Box<str>, Backoff>,
     current: Option<KnownRevision>,
+    last_failed_node: Option<Box<str>>,
 }
 
 /// A write whose outcome is unknown. It is sent again as it was: the server makes it once, because a creation has a
@@ -46,6 +47,8 @@ pub(crate) enum Write {
     Create {
         /// Its name.
         name: Box<str>,
+        /// The name of its node.
+        node: Box<str>,
         /// The whole pod.
         body: Box<RawValue>,
     },
@@ -90,6 +93,16 @@ impl Memory {
         backoffs.retain(|_, it| !it.has_expired(now));
         let next = Backoff::next(backoffs.get(node).copied(), generation, now);
         backoffs.insert(node.into(), next);
+    }
+
+    /// The node of the last write that failed.
+    pub(crate) fn last_failed_node(&self, set: &Uid) -> Option<Box<str>> {
+        self.sets.lock().get(set)?.last_failed_node.clone()
+    }
+
+    /// Records that a write for this node failed.
+    pub(crate) fn set_last_failed_node(&self, set: &Uid, node: &str) {
+        self.sets.lock().entry(set.clone()).or_default().last_failed_node = Some(node.into());
     }
 
     /// The position of the revision with the template of this generation, if the history has not changed since it was

@@ -84,6 +84,9 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     let (now, generation) = (ctx.clock.now(), set.status.observed_generation);
     let backoff = |node: &str| ctx.memory.backoff(&owner.uid, node, generation, now);
     let mut snapshot = gather(set, &history.hash, cluster, backoff, ctx.clock.wall());
+    if let Some(node) = ctx.memory.last_failed_node(&owner.uid) {
+        snapshot.begin_after(&node);
+    }
     let annotation = ignore_unreachable_after(set.annotations.get(IGNORE_UNREACHABLE));
     snapshot.ignore_unreachable_after = annotation.clone().unwrap_or_default();
 

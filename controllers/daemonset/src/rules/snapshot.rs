@@ -19,7 +19,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) set: &'a DaemonSet,
     /// The hash of the current revision.
     pub(crate) hash: &'a str,
-    /// All nodes, in the order of their names.
+    /// All nodes, in the order of their names. The first one may be any of them, see [`Snapshot::begin_after`].
     pub(crate) nodes: Vec<NodePods<'a>>,
     /// The pods that wait for a node that does not exist. The scheduler will never bind them.
     pub(crate) without_node: Vec<&'a Pod>,
@@ -125,6 +125,13 @@ impl<'a> NodePods<'a> {
 }
 
 impl Snapshot<'_> {
+    /// Moves the nodes up to this one, for which a write failed, to the end. Otherwise a node that refuses every write would
+    /// always come before the others, and a failure ends the creations and a rollout waits for its first pods.
+    pub(crate) fn begin_after(&mut self, node: &str) {
+        let first = self.nodes.partition_point(|it| *it.node.meta.name <= *node);
+        self.nodes.rotate_left(first);
+    }
+
     /// The number of nodes that should run a pod.
     pub(crate) fn desired(&self) -> usize {
         self.nodes.iter().filter(|it| it.fit == Fit::Run).count()

@@ -1,13 +1,9 @@
 //! Creations and deletions that the cache does not show yet.
 
-use daemonset_controller::Options;
 use harness::pass;
 use serde_json::json;
 
-use crate::world::{SEC, World};
-
-/// Only expectations prevent that a sync repeats its writes.
-const WITHOUT_GATE: Options = Options { workers: 2, read_own_writes: false, compare_numbers: false };
+use crate::world::{SEC, WITHOUT_GATE, World};
 
 const STATUS: &str = "update daemonsets/status web";
 

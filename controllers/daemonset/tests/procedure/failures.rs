@@ -120,3 +120,20 @@ async fn a_creation_that_is_always_refused_does_not_delay_the_count_of_available
     pass(5 * SEC).await;
     assert_eq!((world.pod_nodes(), world.count("numberAvailable")), (vec!["node-1".to_owned()], 1));
 }
+
+/// A failure ends the creations of a sync, and the first batch is one pod.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_creations_are_always_refused_does_not_delay_the_other_nodes() {
+    let world = World::with_nodes(9);
+    world.fail_requests(|line, call| {
+        let is_refused = line == "create pods" && matches!(&*target(&call.json()), "node-1" | "node-2" | "node-5");
+        if is_refused { failure(403, "Forbidden") } else { None }
+    });
+    let _manager = world.start().await;
+    world.set(json!({}));
+    pass(5 * SEC).await;
+    assert_eq!(world.pod_nodes(), ["node-3", "node-4", "node-6", "node-7", "node-8", "node-9"]);
+    world.add_node("node-10");
+    pass(30 * SEC).await;
+    assert!(world.pod_nodes().contains(&"node-10".to_owned()));
+}

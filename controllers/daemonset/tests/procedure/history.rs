@@ -24,8 +24,12 @@ fn add_foreign_revision(world: &World, name: &str) {
 
 /// Creates a revision of the set with the data of another one, and with `dup` as its hash.
 fn add_duplicate(world: &World, of: &str, number: i64) {
+    add_duplicate_with_hash(world, of, number, "dup");
+}
+
+fn add_duplicate_with_hash(world: &World, of: &str, number: i64, hash: &str) {
     let mut copy = world.revision(of);
-    let metadata = json!({ "name": "web-dup", "namespace": NAMESPACE, "labels": { "app": "web", HASH: "dup" },
+    let metadata = json!({ "name": "web-dup", "namespace": NAMESPACE, "labels": { "app": "web", HASH: hash },
         "ownerReferences": copy["metadata"]["ownerReferences"] });
     copy["metadata"] = metadata;
     copy["revision"] = json!(number);
@@ -140,6 +144,18 @@ async fn acceptance_ds_062_of_two_equal_revisions_the_one_with_the_higher_number
     assert_eq!(body("patch")["metadata"]["uid"], uid);
     assert_eq!(body("delete")["preconditions"]["uid"], revision_uid);
     assert_eq!(world.count("updatedNumberScheduled"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_revision_with_the_same_hash_is_removed_and_no_pod_is_written() {
+    let (world, manager) = World::running(2, json!({})).await;
+    let own = world.revisions()[0].0.clone();
+    drop(manager);
+    add_duplicate_with_hash(&world, &own, 2, hash_of(&own));
+    world.cluster.clear_requests();
+    let _manager = world.start().await;
+    pass(10 * SEC).await;
+    assert_eq!((world.revisions().len(), world.call_count("patch pods")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

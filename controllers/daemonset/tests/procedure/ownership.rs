@@ -1,9 +1,10 @@
 //! Adoption and release of pods, and sets that are deleted or created again.
 
+use daemonset_controller::Options;
 use harness::{NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 
-use crate::world::{HASH, MS, SEC, World, on_delete};
+use crate::world::{HASH, MS, SEC, WITHOUT_GATE, World, on_delete};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ds_020_pods_of_another_owner_are_ignored() {
@@ -49,19 +50,21 @@ async fn acceptance_ds_034_a_set_that_is_being_deleted_on_the_server_adopts_noth
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ds_036_a_new_set_of_the_same_name_inherits_no_expectations() {
-    let world = World::with_nodes(1);
-    let _manager = world.start().await;
-    world.cluster.freeze_watches("pods");
-    world.set(json!({}));
-    pass(SEC).await;
-    assert_eq!(world.call_count("create pods"), 1);
-    world.cluster.remove("pods", NAMESPACE, &world.pod_on("node-1"));
-    world.cluster.remove("controllerrevisions.apps", NAMESPACE, &world.revisions()[0].0);
-    world.cluster.remove("daemonsets.apps", NAMESPACE, "web");
-    let uid = world.set(json!({}))["metadata"]["uid"].clone();
-    pass(SEC).await;
-    assert_eq!(world.call_count("create pods"), 2);
-    assert_eq!(world.pod(&world.pod_on("node-1"))["metadata"]["ownerReferences"][0]["uid"], uid);
+    for options in [Options::default(), WITHOUT_GATE] {
+        let world = World::with_nodes(1);
+        let _manager = world.start_with(options).await;
+        world.cluster.freeze_watches("pods");
+        world.set(json!({}));
+        pass(SEC).await;
+        assert_eq!(world.call_count("create pods"), 1);
+        world.cluster.remove("pods", NAMESPACE, &world.pod_on("node-1"));
+        world.cluster.remove("controllerrevisions.apps", NAMESPACE, &world.revisions()[0].0);
+        world.cluster.remove("daemonsets.apps", NAMESPACE, "web");
+        let uid = world.set(json!({}))["metadata"]["uid"].clone();
+        pass(SEC).await;
+        assert_eq!(world.call_count("create pods"), 2);
+        assert_eq!(world.pod(&world.pod_on("node-1"))["metadata"]["ownerReferences"][0]["uid"], uid);
+    }
 }
 
 #[tokio::test(start_paused = true)]

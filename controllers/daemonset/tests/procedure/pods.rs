@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use daemonset_controller::Options;
 use harness::{NAMESPACE, failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, on_delete, target};
+use crate::world::{MS, SEC, WITHOUT_GATE, World, on_delete, target};
 
 /// The names in all requests that create pods.
 fn created_names(world: &World) -> BTreeSet<String> {
@@ -50,6 +51,7 @@ async fn acceptance_ds_021_an_empty_selector_is_reported_and_nothing_is_written(
     pass(5 * SEC).await;
     let event = "Warning SelectingAll: This daemon set is selecting all pods. A non-empty selector is required.";
     assert_eq!((world.events().await, world.lines()), (vec![event.to_owned()], vec![]));
+    assert_eq!(world.event_count("SelectingAll"), 1);
 }
 
 /// What such a selector means is unknown, so no pod may be adopted, released, created or deleted.
@@ -129,27 +131,29 @@ async fn acceptance_ds_028_at_most_250_pods_are_created_and_deleted_before_they_
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_ds_029_a_batch_with_a_failure_is_the_last_and_only_successes_are_expected() {
-    let world = World::with_nodes(100);
-    let mut allowed = 10;
-    world.fail_requests(move |line, _| {
-        let is_refused = line == "create pods" && {
-            allowed -= 1;
-            allowed < 0
-        };
-        if is_refused { failure(403, "Forbidden") } else { None }
-    });
-    let _manager = world.start().await;
-    world.set(json!({}));
-    pass(SEC).await;
-    let lines = world.lines();
-    let first_sync = lines.iter().take_while(|it| !it.starts_with("update daemonsets/status"));
-    assert_eq!(first_sync.filter(|it| *it == "create pods").count(), 1 + 2 + 4 + 8);
-    assert_eq!(world.pods().len(), 10);
-    assert!(world.events().await.contains(&"Warning FailedCreate: Error creating: not now".to_owned()));
-    world.cluster.stop_intercepting();
-    // Longer than the back-off, and shorter than the timeout of expectations.
-    pass(60 * SEC).await;
-    assert_eq!(world.pods().len(), 100);
+    for options in [Options::default(), WITHOUT_GATE] {
+        let world = World::with_nodes(100);
+        let mut allowed = 10;
+        world.fail_requests(move |line, _| {
+            let is_refused = line == "create pods" && {
+                allowed -= 1;
+                allowed < 0
+            };
+            if is_refused { failure(403, "Forbidden") } else { None }
+        });
+        let _manager = world.start_with(options).await;
+        world.set(json!({}));
+        pass(SEC).await;
+        let lines = world.lines();
+        let first_sync = lines.iter().take_while(|it| !it.starts_with("update daemonsets/status"));
+        assert_eq!(first_sync.filter(|it| *it == "create pods").count(), 1 + 2 + 4 + 8);
+        assert_eq!(world.pods().len(), 10);
+        assert!(world.events().await.contains(&"Warning FailedCreate: Error creating: not now".to_owned()));
+        world.cluster.stop_intercepting();
+        // Longer than the back-off, and shorter than the timeout of expectations.
+        pass(60 * SEC).await;
+        assert_eq!(world.pods().len(), 100);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use harness::{NAMESPACE, name, pass};
+use harness::{NAMESPACE, failure, name, pass};
 use serde_json::json;
 
-use crate::world::{SEC, World, custom_taint, on_delete, rolling, template};
+use crate::world::{SEC, World, custom_taint, on_delete, rolling, target, template};
 
 /// How many requests have deleted and created pods.
 fn counts(world: &World) -> (usize, usize) {
@@ -40,6 +40,28 @@ async fn nodes_are_updated_in_the_order_of_their_names() {
     world.kubelet(30).await;
     let order: Vec<&str> = world.deleted().iter().map(|it| &*nodes[it]).collect();
     assert_eq!(order, ["node-1", "node-2", "node-3", "node-4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_is_always_refused_does_not_stop_the_update_of_the_others() {
+    let (world, _manager) = World::running(4, json!({})).await;
+    let refused = format!("delete pods {}", world.pod_on("node-1"));
+    world.fail_requests(move |line, _| if line == refused { failure(403, "Forbidden") } else { None });
+    world.set_image("two");
+    world.kubelet(30).await;
+    assert_eq!(world.images().values().collect::<Vec<_>>(), ["one", "two", "two", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_second_pod_is_always_refused_does_not_stop_the_update_of_the_others() {
+    let (world, _manager) = World::running(4, json!({ "updateStrategy": rolling(0, 1) })).await;
+    world.fail_requests(|line, call| {
+        let is_refused = line == "create pods" && target(&call.json()) == "node-1";
+        if is_refused { failure(403, "Forbidden") } else { None }
+    });
+    world.set_image("two");
+    world.kubelet(30).await;
+    assert_eq!(world.images().values().collect::<Vec<_>>(), ["one", "two", "two", "two"]);
 }
 
 #[tokio::test(start_paused = true)]

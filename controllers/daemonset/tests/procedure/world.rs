@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
+/// Only expectations prevent that a sync repeats its writes.
+pub(crate) const WITHOUT_GATE: Options = Options { workers: 2, read_own_writes: false, compare_numbers: false };
+
 /// The label of pods and revisions with the hash of their revision.
 pub(crate) const HASH: &str = "controller-revision-hash";
 
@@ -299,5 +302,7 @@ pub(crate) fn target(pod: &Value) -> String {
 
 /// How often keys were added to a work queue.
 pub(crate) fn adds(manager: &Manager, queue: &str) -> u64 {
-    manager.metric(&format!("workqueue_adds_total{{name=\"{queue}\"}}"))
+    let adds = manager.metric(&format!("workqueue_adds_total{{name=\"{queue}\"}}"));
+    assert!(adds > 0, "there is such a metric");
+    adds
 }

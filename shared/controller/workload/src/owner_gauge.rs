@@ -12,9 +12,10 @@ pub struct OwnerGauge {
 }
 
 impl OwnerGauge {
-    /// No series yet.
+    /// No series yet. Those of an earlier run of the controller in this process are removed.
     #[must_use]
     pub fn new(gauge: IntGaugeVec) -> Self {
+        gauge.reset();
         Self { gauge, series: Mutex::default() }
     }
 

@@ -44,7 +44,8 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
 
 /// When the next of these pods becomes available, counted from `now` (`controller.FindMinNextPodAvailabilityCheck`).
 /// `evaluated` is when the status was computed. A pod that became available since then needs a check at once, or the
-/// status would never count it (k/k#135428).
+/// status would never count it (k/k#135428). No check is later than `min_ready_seconds`: if our clock was late when the
+/// pod became ready, the time of its readiness is in the future.
 #[must_use]
 pub fn next_availability_check<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
@@ -57,8 +58,9 @@ pub fn next_availability_check<'a>(
     }
     let due_times = pods.into_iter().filter_map(ready_since).map(|it| due(it, min_ready_seconds));
     let next = due_times.filter(|it| *it > evaluated).min()?;
+    let latest = Duration::from_secs(min_ready_seconds.unsigned_abs().into());
     // Negative when it is due already.
-    Some(Duration::try_from(next.duration_since(now)).unwrap_or_default())
+    Some(Duration::try_from(next.duration_since(now)).unwrap_or_default().min(latest))
 }
 
 /// The time at which a pod that is ready since `since` becomes available.
@@ -160,6 +162,12 @@ mod tests {
         let check = |evaluated, now| next_availability_check(&pods, 10, at(evaluated), at(now));
         assert_eq!(check(-2_000, 0), Some(Duration::from_secs(6)));
         assert_eq!(check(0, 2_000), Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn no_check_is_later_than_the_required_time() {
+        let of_a_clock_ahead = [ready_pod(Some(3_600))];
+        assert_eq!(next_availability_check(&of_a_clock_ahead, 10, at(0), at(0)), Some(Duration::from_secs(10)));
     }
 
     #[test]

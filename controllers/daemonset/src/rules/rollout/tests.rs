@@ -62,15 +62,16 @@ fn what_uses_the_budget_of_a_node() {
 #[test]
 fn acceptance_ds_039_outdated_pods_that_are_not_available_are_replaced_at_once() {
     let all = rows(5, 0, "old running");
-    assert_eq!(rolled(&unavailable(3), &texts(&all)).len(), 5);
+    assert_eq!(rolled(&unavailable(3), &texts(&all)), ["-n000-0", "-n001-0", "-n002-0", "-n003-0", "-n004-0"]);
 }
 
 #[test]
 fn acceptance_ds_040_041_only_pods_that_are_not_available_are_replaced_when_they_use_the_budget() {
     let mut twenty = rows(10, 0, "old ready");
     twenty.extend(rows(10, 10, "old running"));
-    for (limit, want) in [(1, 10), (10, 10), (11, 11)] {
-        assert_eq!(rolled(&unavailable(limit), &texts(&twenty)).len(), want, "{limit}");
+    let broken: Vec<String> = (10..20).map(|it| format!("-n{it:03}-0")).collect();
+    for (limit, available) in [(1, &[][..]), (10, &[]), (11, &["-n000-0".to_owned()])] {
+        assert_eq!(rolled(&unavailable(limit), &texts(&twenty)), [&broken, available].concat(), "{limit}");
     }
     let mut hundred = rows(88, 0, "new running");
     hundred.extend(rows(2, 88, "old running"));
@@ -118,7 +119,8 @@ fn acceptance_ds_049_surge_creates_beside_old_pods_and_deletes_them_when_the_new
 
 #[test]
 fn acceptance_ds_052_nodes_whose_old_pod_is_not_available_do_not_use_the_surge() {
-    assert_eq!(rolled(&surge(3), &texts(&rows(5, 0, "old running"))).len(), 5);
+    let created = ["+n000", "+n001", "+n002", "+n003", "+n004"];
+    assert_eq!(rolled(&surge(3), &texts(&rows(5, 0, "old running"))), created);
 }
 
 #[test]
