@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// The most actions of the first batch of a stage. With a used-up quota all of them are refused.
+const FIRST_BATCH: usize = 16;
+
 /// A revision of the set.
 #[derive(Debug, Clone)]
 pub(crate) struct Revision {
@@ -97,7 +100,8 @@ impl ApplyError {
 }
 
 /// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's
-/// `slowStartBatch`). After a batch with a failure nothing more is done.
+/// `slowStartBatch`). After a batch with a failure nothing more is done. Slots for which nothing is done count as
+/// successes, up to [`FIRST_BATCH`], so that a slot that always fails does not prevent the actions for the others.
 pub(crate) async fn apply(
     ctx: &Ctx,
     set: &StatefulSet,
@@ -108,7 +112,7 @@ pub(crate) async fn apply(
     let call = Calls { ctx, set, owner, revisions };
     let mut applied = Applied::default();
     for stage in &plan.stages {
-        let mut batches = SlowStart::new(stage.len(), 1);
+        let mut batches = SlowStart::new(stage.len(), first_batch(stage, plan));
         while let Some(batch) = batches.next_batch() {
             // The next leader does the rest.
             if ctx.stopping.is_cancelled() {
@@ -127,6 +131,16 @@ pub(crate) async fn apply(
     applied
 }
 
+/// The size of the first batch of a stage.
+fn first_batch(stage: &[Action<'_>], plan: &Plan<'_>) -> usize {
+    let is_of_slots = stage.iter().any(|it| match it {
+        Action::Create { .. } | Action::CompleteClaims { .. } | Action::Repair { .. } => true,
+        Action::Delete { cause, .. } => *cause == DeleteCause::Ended,
+        Action::CorrectClaims { .. } => false,
+    });
+    if is_of_slots { (plan.idle_slots + 1).min(FIRST_BATCH) } else { 1 }
+}
+
 struct Calls<'a> {
     ctx: &'a Ctx,
     set: &'a StatefulSet,
@@ -137,6 +151,13 @@ struct Calls<'a> {
 impl Calls<'_> {
     /// Returns false if the action was not needed any more.
     async fn execute(&self, action: Action<'_>) -> Result<bool, ApplyError> {
+        // A deleted set may have orphaned its pods (`--cascade=orphan`). With another spec the next sync decides anew: a
+        // plan of hundreds of actions takes a minute, in which a user may correct a mistake.
+        let set = &self.set.meta;
+        let stored = self.ctx.sets.store().get_same(&set.namespace, &set.name, &set.uid)?;
+        if stored.is_none_or(|it| it.meta.deletion.is_some() || it.generation != self.set.generation) {
+            return Ok(false);
+        }
         let done = match action {
             Action::Delete { pod, cause } => return self.delete(pod, cause).await,
             Action::Create { ordinal, revision } => self.create(ordinal, revision).await,
@@ -202,10 +223,6 @@ impl Calls<'_> {
     /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted
     /// only as it was seen, because a cache that is late may show all ready pods as broken.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
-        // Its pods may be orphans now (`--cascade=orphan`).
-        if !self.ctx.sets.store().is_alive(&self.set.meta.as_ref())? {
-            return Ok(false);
-        }
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let version = (cause == DeleteCause::Broken).then(|| pod.meta.version.clone());
         let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), version, ..DeleteOptions::default() };

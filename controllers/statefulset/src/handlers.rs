@@ -44,7 +44,8 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
         // A pod of another owner may have occupied the name.
         if let Some(gone) = old.map(Entry::meta)
             && let Some(set) = set_name(gone.name)
-            && ctx.sets.store().get(gone.namespace, set).is_ok_and(|it| it.is_some())
+            // If the cache cannot be read, the key is queued and the sync decides.
+            && ctx.sets.store().get(gone.namespace, set).map_or(true, |it| it.is_some())
         {
             ctx.queue.add_to(ObjectKey { namespace: gone.namespace.clone(), name: set.into() }, lane);
         }
@@ -72,7 +73,6 @@ fn enqueue_owner(ctx: &Ctx, pod: &MetaRef<'_>, owner: &OwnerRef, lane: Lane) -> 
             Some(set)
         }
         Ok(None) => None,
-        // The sync decides when the cache can be read.
         Err(_) => {
             ctx.queue.add_to(key, lane);
             None
@@ -99,11 +99,12 @@ fn on_orphan(ctx: &Ctx, old: Option<&Entry<Pod>>, new: &Entry<Pod>, lost_control
     if !is_changed {
         return;
     }
-    let set = set_name(&pod.meta.name).and_then(|it| ctx.sets.store().get(&pod.meta.namespace, it).ok().flatten());
+    let Some(name) = set_name(&pod.meta.name) else { return };
     let selects =
         |set: &StatefulSet| set.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels));
-    if let Some(set) = set.filter(|it| selects(it)) {
-        ctx.queue.add_to(set.meta.as_ref().key(), lane);
+    let set = ctx.sets.store().get(&pod.meta.namespace, name);
+    if set.map_or(true, |it| it.is_some_and(|it| selects(&it))) {
+        ctx.queue.add_to(ObjectKey { namespace: pod.meta.namespace.clone(), name: name.into() }, lane);
     }
 }
 
@@ -124,8 +125,9 @@ pub(crate) fn on_claim(ctx: &Ctx, change: &Change<'_, PersistentVolumeClaim>, la
     }
     let Some(claim) = change.new.or(change.old).map(Entry::meta) else { return };
     for (name, template) in possible_sets(claim.name) {
-        let set = ctx.sets.store().get(claim.namespace, name).ok().flatten();
-        if !set.is_some_and(|it| it.spec.claim_templates.iter().any(|it| &*it.name == template)) {
+        let has_template = |set: &StatefulSet| set.spec.claim_templates.iter().any(|it| &*it.name == template);
+        let set = ctx.sets.store().get(claim.namespace, name);
+        if !set.map_or(true, |it| it.is_some_and(|it| has_template(&it))) {
             continue;
         }
         let key = ObjectKey { namespace: claim.namespace.clone(), name: name.into() };

@@ -101,14 +101,18 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let status = next_status(&snapshot, collision_count, deleted_for_update);
     let written = write_status(ctx, set, &status).await;
     let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
+    let until_available = availability_check(ctx, set, &pods, &status, now);
     if let Some(failure) = failure {
         log_error(set, written);
         log_error(set, truncated);
+        if let Some(until_available) = until_available {
+            // The back-off of the key may be longer.
+            ctx.queue.add_after(set.meta.as_ref().key(), until_available);
+        }
         return Err(failure.into());
     }
     written?;
     truncated?;
-    let until_available = availability_check(ctx, set, &pods, &status, now);
     let next = [until_check, until_available].into_iter().flatten().min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }

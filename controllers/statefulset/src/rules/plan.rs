@@ -35,6 +35,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) unavailable: Option<usize>,
     /// The seconds until a broken pod may be replaced.
     pub(crate) check_after: Option<i64>,
+    /// The number of slots of a Parallel set for which nothing is done.
+    pub(crate) idle_slots: usize,
 }
 
 /// The change of one pod or of its claims.
@@ -151,8 +153,9 @@ impl<'a> Plan<'a> {
     }
 
     fn add_ordered_stages(&mut self, snapshot: &Snapshot<'a>) {
-        for slot in &snapshot.slots {
+        for (at, slot) in snapshot.slots.iter().enumerate() {
             let Step { action, stops, waits_for } = self.decide_slot(snapshot, slot);
+            let first_left = at + usize::from(action.is_some());
             self.stages.push(action.into_iter().collect());
             if !stops {
                 continue;
@@ -163,11 +166,17 @@ impl<'a> Plan<'a> {
                     Due::Now((slot, pod)) => {
                         let action = self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Broken);
                         self.stages.push(vec![action]);
+                        return;
                     }
                     Due::After(left) => self.check_after = Some(left),
                     Due::Never => {}
                 }
             }
+            // A pod that is wanted again must not own its claim, which would be deleted with it.
+            let has_outdated_claims =
+                |it: &&Slot<'a>| it.pod.is_some_and(|pod| !are_claim_owners_right(snapshot, pod, &it.claims, false));
+            let left = snapshot.slots.iter().skip(first_left);
+            self.stages.push(left.filter(has_outdated_claims).filter_map(claims_to_correct).collect());
             return;
         }
         self.add_claim_corrections(snapshot);
@@ -178,7 +187,7 @@ impl<'a> Plan<'a> {
                 && is_available(highest.pod, snapshot.set.spec.min_ready_seconds, snapshot.now);
             if highest.pod.meta.deletion.is_some() {
                 self.waiting = Some(Waiting { pod: highest.pod, cause: WaitCause::Terminating });
-            } else if is_healthy || is_first {
+            } else if is_healthy || is_first || is_terminal(highest.pod) {
                 self.stages.push(vec![Action::Delete { pod: highest.pod, cause: DeleteCause::Condemned }]);
             } else {
                 self.waiting = first_unavailable.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
@@ -195,6 +204,7 @@ impl<'a> Plan<'a> {
         let delete = |it: &SetPod<'a>| Action::Delete { pod: it.pod, cause: DeleteCause::Condemned };
         self.stages.push(surplus.map(delete).collect());
         let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
+        self.idle_slots = snapshot.slots.len() - steps.len();
         self.stages.push(steps);
         self.add_rollout_stage(snapshot);
     }

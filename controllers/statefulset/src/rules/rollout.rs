@@ -2,7 +2,7 @@
 
 use api::{Pod, UpdateStrategyType};
 
-use crate::rules::snapshot::{Slot, Snapshot};
+use crate::rules::snapshot::{Slot, Snapshot, is_running_and_ready};
 
 /// Why a pod is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,7 @@ struct Target<'a> {
     pod: Option<&'a Pod>,
     is_outdated: bool,
     is_unavailable: bool,
+    is_ready: bool,
     is_terminating: bool,
 }
 
@@ -48,6 +49,7 @@ pub(crate) fn rollout<'a>(snapshot: &Snapshot<'a>, is_deleted_now: impl Fn(&Pod)
             pod,
             is_outdated: pod.is_some_and(|it| snapshot.is_outdated(it)),
             is_unavailable: is_terminating || pod.is_none_or(|it| snapshot.is_unavailable(it)),
+            is_ready: pod.is_some_and(is_running_and_ready),
             is_terminating,
         }
     };
@@ -80,7 +82,7 @@ fn one_by_one<'a>(above: &[Target<'a>]) -> (Vec<(&'a Pod, DeleteCause)>, Option<
 }
 
 /// As many pods as `maxUnavailable` allows (KEP-961), from the highest ordinal down. With the policy Parallel, outdated
-/// pods that are unavailable anyway do not count (k/k#137666).
+/// pods that are not ready do not count (k/k#137666). Upstream includes ready pods that are not available yet.
 fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable: usize) -> Vec<(&'a Pod, DeleteCause)> {
     let budget = max_unavailable(snapshot).saturating_sub(unavailable);
     let can_go = |it: &&Target<'a>| it.is_outdated && !it.is_terminating;
@@ -88,7 +90,7 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     if snapshot.is_ordered() {
         return above.iter().rev().filter(can_go).filter_map(update).take(budget).collect();
     }
-    let broken = above.iter().rev().filter(|it| it.is_unavailable).filter(can_go).zip(1..);
+    let broken = above.iter().rev().filter(|it| it.is_unavailable && !it.is_ready).filter(can_go).zip(1..);
     let broken = broken.filter(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, *deleted));
     let healthy = above.iter().rev().filter(|it| !it.is_unavailable).filter(can_go);
     let broken = broken.filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));

@@ -94,3 +94,22 @@ async fn a_sync_deletes_no_more_pods_when_the_set_was_deleted_meanwhile() {
     assert_eq!(world.call_count("delete pods web-2"), 1);
     assert_eq!(world.active_pods(), ["web-0", "web-1"], "the orphans stay");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_appears_while_the_cache_of_sets_cannot_be_read_is_adopted_later() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.set_named("other", json!({ "replicas": 0 }));
+    pass(SEC).await;
+    let set_finalizers = |value: Value| {
+        world.cluster.update("statefulsets.apps", NAMESPACE, "other", |it| it["metadata"]["finalizers"] = value);
+    };
+    // Not even the metadata decodes, so the cache is not trusted.
+    set_finalizers(json!(7));
+    pass(SEC).await;
+    orphan(&world, "web-7", "web");
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("patch pods web-7"), 0);
+    set_finalizers(json!([]));
+    pass(120 * SEC).await;
+    assert_eq!(world.call_count("patch pods web-7"), 1);
+}

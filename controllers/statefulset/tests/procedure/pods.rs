@@ -1,7 +1,15 @@
 //! Creation, deletion and repair of pods.
 
-use harness::{NAMESPACE, failure, pass};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use client::Limits;
+use harness::{NAMESPACE, failure, line, pass};
 use serde_json::json;
+use statefulset_controller::Options;
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, claim_templates};
 
@@ -33,14 +41,75 @@ async fn acceptance_sts_001_pods_appear_in_order_with_their_identity() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_sts_004_parallel_creates_and_deletes_a_thousand_pods() {
     let world = World::new();
+    let [now, most] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (started, ended, at_most) = (now.clone(), now, most.clone());
+    let is_of_pod = |line: &str| line == "create pods" || line.starts_with("delete pods");
+    world.fail_requests(move |line, _| {
+        is_of_pod(line).then(|| {
+            at_most.fetch_max(started.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            Interception::Delay(100 * MS)
+        })
+    });
+    world.cluster.on_response(move |call| {
+        if is_of_pod(&line(call)) {
+            ended.fetch_sub(1, Ordering::SeqCst);
+        }
+    });
     let _manager = world.start().await;
     world.set(json!({ "replicas": 1000, "podManagementPolicy": "Parallel" }));
     pass(30 * SEC).await;
     assert_eq!(world.pods().len(), 1000);
-    assert_eq!(world.call_count("create pods"), 1000);
+    assert_eq!((world.call_count("create pods"), most.swap(0, Ordering::SeqCst)), (1000, 64));
     world.scale(0);
     pass(30 * SEC).await;
     assert_eq!((world.active_pods().len(), world.call_count("delete pods")), (0, 1000));
+    assert_eq!(most.load(Ordering::SeqCst), 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_sts_050_recreate_creates_no_pod_before_the_last_old_one_is_gone() {
+    let spec = json!({ "updateStrategy": { "type": "Recreate" }, "volumeClaimTemplates": claim_templates() });
+    let (world, _manager) = World::running_with(Options { recreate: true, ..Options::default() }, spec).await;
+    world.set_image("two");
+    pass(SEC).await;
+    assert_eq!((world.call_count("delete pods"), world.active_pods().len()), (3, 0));
+    ["web-0", "web-1"].iter().for_each(|it| world.cluster.remove("pods", NAMESPACE, it));
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("create pods"), 0);
+    world.cluster.remove("pods", NAMESPACE, "web-2");
+    world.kubelet(10).await;
+    assert!((0..3).all(|it| world.image(&format!("web-{it}")) == "two"));
+    assert_eq!((world.pods().len(), world.claims().len()), (3, 3));
+}
+
+/// The pods that exist count as successes.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_parallel_set_that_is_always_refused_does_not_stop_the_others() {
+    let (world, _manager) = World::running(json!({ "replicas": 5, "podManagementPolicy": "Parallel" })).await;
+    world.fail_requests(|line, call| {
+        let is_refused = line == "create pods" && call.json()["metadata"]["name"] == "web-1";
+        if is_refused { failure(403, "Forbidden") } else { None }
+    });
+    ["web-1", "web-3"].iter().for_each(|it| world.cluster.remove("pods", NAMESPACE, it));
+    pass(5 * SEC).await;
+    assert_eq!(world.pods(), ["web-0", "web-2", "web-3", "web-4"]);
+}
+
+/// With the default limits a long plan takes a minute.
+#[tokio::test(start_paused = true)]
+async fn a_corrected_spec_ends_a_plan_that_is_being_executed() {
+    let (world, manager) = World::running(json!({ "replicas": 200, "podManagementPolicy": "Parallel" })).await;
+    drop(manager);
+    let _manager = world.start_with_limits(Options::default(), Limits { qps: 10.0, burst: 1 }).await;
+    pass(5 * SEC).await;
+    world.scale(10);
+    pass(5 * SEC).await;
+    world.scale(200);
+    pass(SEC).await;
+    // Requests that wait for the rate limit are sent.
+    pass(60 * SEC).await;
+    let deleted = world.call_count("delete pods");
+    assert!((30..=120).contains(&deleted), "{deleted}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,3 +76,21 @@ async fn acceptance_sts_035_an_update_by_on_delete_ends_when_the_user_has_delete
     }
     assert_eq!(world.text("currentRevision"), world.text("updateRevision"));
 }
+
+/// The back-off of a set whose syncs fail must not replace the timer for `minReadySeconds`.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_is_always_refused_does_not_delay_the_count_of_available_pods() {
+    let world = World::new();
+    world.fail_requests(|line, call| {
+        let is_refused = line == "create pods" && call.json()["metadata"]["name"] == "web-1";
+        if is_refused { failure(403, "Forbidden") } else { None }
+    });
+    let _manager = world.start().await;
+    world.set(json!({ "replicas": 2, "podManagementPolicy": "Parallel", "minReadySeconds": 60 }));
+    pass(30 * SEC).await;
+    world.run_pod("web-0");
+    pass(58 * SEC).await;
+    assert_eq!((world.count("readyReplicas"), world.count("availableReplicas")), (1, 0));
+    pass(5 * SEC).await;
+    assert_eq!(world.count("availableReplicas"), 1);
+}

@@ -33,7 +33,10 @@ impl World {
     }
 
     pub(crate) async fn start_with(&self, options: Options) -> Manager {
-        let limits = Limits { qps: 10_000.0, burst: 10_000 };
+        self.start_with_limits(options, Limits { qps: 10_000.0, burst: 10_000 }).await
+    }
+
+    pub(crate) async fn start_with_limits(&self, options: Options, limits: Limits) -> Manager {
         let process = self.process(limits, Duration::ZERO, |builder| statefulset_controller::start(builder, options));
         let manager = process.lead();
         pass(100 * MS).await;

@@ -91,6 +91,17 @@ fn acceptance_sts_009_a_lower_unhealthy_pod_blocks_an_unhealthy_surplus_pod() {
     assert_eq!(decided(&set, &["0 new ready", "1 new running", "2 new ready"], OFF), "delete 2 Condemned");
 }
 
+/// It will never become ready.
+#[test]
+fn an_ended_surplus_pod_is_deleted_although_a_lower_one_is_not_healthy() {
+    let set = set(json!({ "replicas": 1 }));
+    for lower in ["1 new failed", "1 new running"] {
+        assert_eq!(decided(&set, &["0 new ready", lower, "2 new failed"], OFF), "delete 2 Condemned");
+    }
+    assert_eq!(decided(&set, &["0 new ready", "1 new failed"], OFF), "delete 1 Condemned");
+    assert_eq!(decided(&set, &["0 new running", "1 new failed"], OFF), "", "a wanted pod comes first");
+}
+
 #[test]
 fn acceptance_sts_010_parallel_deletes_all_surplus_pods_at_once() {
     let all = ["0 new running", "1 new running", "2 new ready", "3 new ready deleting"];
@@ -287,6 +298,16 @@ fn acceptance_sts_045_broken_outdated_pods_use_no_budget() {
     assert_eq!(decided(&set, &all, BUDGET), "delete 3 Broken, delete 2 Update");
 }
 
+/// With a clock that is late, all pods of a healthy set look like this.
+#[test]
+fn a_ready_pod_that_is_not_available_yet_is_not_broken() {
+    let spec = json!({ "minReadySeconds": 60, "updateStrategy": rolling(0, json!(1)) });
+    let young = ["0 old ready:30", "1 old ready:30", "2 old ready:30"];
+    assert_eq!(decided(&parallel(spec.clone()), &young, BUDGET), "");
+    let one = ["0 old ready:90", "1 old ready:90", "2 old running"];
+    assert_eq!(decided(&parallel(spec), &one, BUDGET), "delete 2 Broken");
+}
+
 #[test]
 fn acceptance_sts_046_exactly_the_broken_pods_are_replaced_when_they_are_the_budget() {
     let set = parallel(json!({ "replicas": 4, "updateStrategy": rolling(0, json!(2)) }));
@@ -456,6 +477,23 @@ fn a_claim_that_a_wanted_pod_still_owns_changes_its_owner_before_the_pod_is_dele
         assert_eq!(show(&plan(&snapshot_with(&set, &pods, &owned, OFF))), "correct 0", "{state}");
         let free = [claim("data-web-0", &[], json!({}))];
         assert_eq!(show(&plan(&snapshot_with(&set, &pods, &free, OFF))), deleted, "{state}");
+    }
+}
+
+/// A scale-down made the pod the owner, and was taken back.
+#[test]
+fn a_wanted_pod_of_an_ordered_set_loses_its_claim_although_another_one_is_not_ready() {
+    let claims = [
+        claim("data-web-0", &[], json!({})),
+        claim("data-web-1", &[by_pod(1, "earlier")], json!({})),
+        claim("data-web-2", &[by_pod(2, "uid-2")], json!({})),
+    ];
+    for (when_scaled, last) in [("Delete", "ready"), ("Delete", "ready deleting"), ("Retain", "ready deleting")] {
+        let set = set(json!({ "volumeClaimTemplates": one_claim(),
+            "persistentVolumeClaimRetentionPolicy": { "whenScaled": when_scaled } }));
+        let pods = pods(&["0 new running", "1 new ready", &format!("2 new {last}")]);
+        let decided = plan(&snapshot_with(&set, &pods, &claims, OFF));
+        assert_eq!(show(&decided), "correct 2", "{when_scaled} {last}");
     }
 }
 
