@@ -21,7 +21,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A proof that needs a new list takes longer than ten seconds.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait of a node that could not be judged.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// Checks once a second, also on a standby, whether the watches of nodes and Leases work.
 pub(crate) async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {

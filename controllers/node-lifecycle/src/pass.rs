@@ -15,13 +15,20 @@ use crate::{
 pub(crate) fn pass(ctx: &Ctx) -> Outcome {
     let started = ctx.clock.now();
     let next = {
-        let mut state = ctx.state.lock();
-        for (zone, counts) in update_modes(ctx, &mut state) {
-            ctx.meters.set_zone(&zone, counts);
+        let (mut state, now) = (ctx.state.lock(), ctx.clock.boot());
+        let counts = update_modes(ctx, &mut state);
+        for (zone, counts) in &counts {
+            ctx.meters.set_zone(zone, *counts);
         }
         let zones = state.nodes.zones();
         state.pacing.retain(|zone| zones.contains(zone));
-        state.pacing.all_next(ctx.clock.boot())
+        if state.disrupted_since.is_none() {
+            // A zone that has only nodes that do not count has no mode, and must not keep the pace of an earlier one.
+            for zone in zones.iter().filter(|it| !counts.contains_key(*it)) {
+                state.pacing.set_interval(zone, ctx.pace.interval(Mode::Normal, 0), now);
+            }
+        }
+        state.pacing.all_next(now)
     };
     for (node, wait) in next {
         ctx.queue.add_after(Key::Node(node), wait);

@@ -10,7 +10,7 @@ use informer::StoreError;
 use crate::{
     Ctx, Key,
     handlers::send_node_event,
-    live::{self, Confirmation, confirm_silence},
+    live::{self, Confirmation, RETRY, confirm_silence},
     nodes::{Marking, Silence},
     pass::update_modes,
     rules::{
@@ -147,7 +147,12 @@ async fn judge(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, Judged), SyncEr
     let mut stored = with_conditions(&node, changes);
     stored.meta.version = written.version;
     observe(ctx, &stored);
-    Ok((Arc::new(stored), Judged::Silent { is_confirmed: true }))
+    // It may have renewed its Lease during the write.
+    let judged = match live::silence(ctx, &stored) {
+        Silence::Over => Judged::Silent { is_confirmed: true },
+        Silence::Remaining(remaining) => Judged::NotYet(remaining),
+    };
+    Ok((Arc::new(stored), judged))
 }
 
 /// Enqueues the pods of a node that is not ready, unless this process has done so for this status (k/k#125618,
@@ -195,6 +200,11 @@ async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool)
     let decision = decide(ctx, node, &name, has_turn, is_confirmed);
     enqueue_next(ctx, &name);
     match decision {
+        // No node is judged now, and the pass enqueues only nodes that wait for a first taint.
+        Decision::Final(NoExecute::Keep) if needs_other_taint(node) => {
+            ctx.queue.add_after(Key::Node(name), RETRY);
+            NoExecute::Keep
+        }
         Decision::Final(no_execute) => no_execute,
         // The node may have waited long for its turn, so it may not be silent any more.
         Decision::Confirm => match confirm_silence(ctx, node).await {
@@ -209,6 +219,11 @@ async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool)
             }
         },
     }
+}
+
+/// Whether the node has a NoExecute taint, but not the one for its status.
+fn needs_other_taint(node: &Node) -> bool {
+    has_no_execute(node) && taints::edit(node, NoExecute::Set, 0).is_some_and(|it| it.taints.is_some())
 }
 
 /// The result of [`decide`].

@@ -16,8 +16,8 @@ use crate::{
     rules::tolerations::{Decision, decide},
 };
 
-/// A DELETE that takes longer is given up. The pod is then decided anew, because the taint may have been lifted.
-const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A write that takes longer is given up. The pod is then decided anew, because the taint may have been lifted.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait for a cache that is behind; then the sync is retried. A frozen watch is replaced after 90 s.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -211,17 +211,19 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
         let message = "Taint manager: deleting due to NoExecute taint";
         let condition = workload::disruption_target(pod, "DeletionByTaintManager", message, ctx.clock.wall());
         let status = json!({ "conditions": [condition] });
-        let patched = workload::patch_status(&ctx.api, pod, Precondition::Uid, &status).await;
-        patched.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
+        let call = workload::patch_status(&ctx.api, pod, Precondition::Uid, &status);
+        within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
         ctx.memory.set_stage(uid, Stage::Marked { has_condition: true });
     }
-    // The taint may have been lifted meanwhile.
-    if let Step::Leave(outcome) = next_step(ctx, key, pod) {
+    // The taint may have been lifted meanwhile, or the pod may have other tolerations.
+    let newer = ctx.pods.store().get_same(&key.namespace, &key.name, uid);
+    let newer = newer.ok().flatten().filter(|it| pod.meta.version.is_older_than(&it.meta.version));
+    if let Step::Leave(outcome) = next_step(ctx, key, newer.as_deref().unwrap_or(pod)) {
         return Ok(Some(outcome));
     }
     let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() };
     let resource = Pod::resource();
     let call = ctx.api.delete(&resource, &key.namespace, &key.name, &options);
-    within(DELETE_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
+    within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
     Ok(None)
 }

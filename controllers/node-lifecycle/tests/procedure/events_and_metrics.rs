@@ -161,6 +161,7 @@ async fn acceptance_node_049_healthy_nodes_of_a_large_cluster_cost_no_call_and_f
     let manager = world.start().await;
     let adds = "workqueue_adds_total{name=\"node_lifecycle_controller\"}";
     let at_start = manager.metric(adds);
+    assert!(at_start >= NODES as u64, "{at_start}");
     world.cluster.set_recording(false);
     for _ in 0..4 {
         nodes.iter().for_each(|it| world.renew(it));

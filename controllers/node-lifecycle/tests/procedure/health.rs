@@ -3,6 +3,7 @@
 use harness::pass;
 use node_lifecycle_controller::Options;
 use serde_json::{Value, json};
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World, condition, is_punctual, is_status};
 
@@ -319,4 +320,15 @@ async fn a_lease_of_another_namespace_is_no_sign_of_life() {
     }
     world.kubelets(&["b"], 60 * SEC).await;
     assert!(is_punctual(world.judged("a")[0], 50 * SEC), "{:?}", world.judged("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_renews_its_lease_while_its_status_is_written_is_not_tainted() {
+    let world = World::with(&["a", "b"]);
+    let _manager = world.start().await;
+    world.fail_requests(|line, _| (line == "patch nodes/status a").then_some(Interception::DelayAnswer(6 * SEC)));
+    world.kubelets(&["b"], 52 * SEC).await;
+    world.kubelets(&["a", "b"], 90 * SEC).await;
+    assert_eq!((world.judged("a").len(), world.ready("a")), (1, "Unknown".to_owned()));
+    assert_eq!(world.no_execute("a"), [""; 0]);
 }

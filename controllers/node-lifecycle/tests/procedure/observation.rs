@@ -315,6 +315,23 @@ async fn a_node_that_is_unknown_and_synced_during_an_interruption_is_tainted_aft
     assert_eq!(world.no_execute("a"), ["unreachable"]);
 }
 
+/// A pod may tolerate `not-ready` for longer than `unreachable`.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_the_taint_for_its_status_before_gets_the_right_one_after_an_interruption() {
+    let world = World::with(&["b"]);
+    world.create_old("a", "Unknown", 3600, &["not-ready:NoExecute"]);
+    let standby = world.standby().await;
+    world.begin_outage(&["leases"]);
+    world.sleep_until(5 * SEC).await;
+    let manager = standby.lead();
+    world.kubelets(&["b"], 30 * SEC).await;
+    assert_eq!(world.no_execute("a"), ["not-ready"]);
+    world.end_outage();
+    let end = resumed(&world, &manager, &["b"]).await;
+    world.kubelets(&["b"], end + 2 * SEC).await;
+    assert_eq!(world.no_execute("a"), ["unreachable"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_interruption_does_not_begin_a_full_disruption() {
     let world = World::with(&["a", "b", "c", "dead"]);

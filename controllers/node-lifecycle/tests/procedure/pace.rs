@@ -337,3 +337,18 @@ async fn a_zone_that_goes_dark_is_counted_before_its_first_node_is_tainted() {
     assert!(dead.iter().all(|it| world.ready(it) == "Unknown"));
     assert_eq!(world.tainted(), [], "upstream taints the first one before it counts the others");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_keeps_only_excluded_nodes_does_not_keep_its_pace() {
+    let world = World::new();
+    let (alive, dead) = zone(&world, "z", 1, 3);
+    world.add_with("excluded", json!({ ZONE: "z", "node.kubernetes.io/exclude-disruption": "" }));
+    world.add_in("y", "other");
+    let _manager = world.start().await;
+    let renewing = [alive.clone(), vec!["excluded".to_owned(), "other".to_owned()]].concat();
+    world.kubelets(&renewing, 70 * SEC).await;
+    assert_eq!(world.tainted(), [], "the zone is small, and most of its nodes are not ready");
+    alive.iter().chain(&dead).for_each(|it| world.cluster.delete("nodes", "", it));
+    world.kubelets(&["other"], 140 * SEC).await;
+    assert_eq!(world.no_execute("excluded"), ["unreachable"]);
+}

@@ -12,7 +12,22 @@ pub(crate) struct ObservedTaint {
     pub(crate) taint: Taint,
     /// From when tolerationSeconds count.
     pub(crate) since: Instant,
+    /// The taint that this one replaced, see [`PAIR`].
+    pub(crate) replaced: Option<Replaced>,
 }
+
+/// A taint that another one replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// The taint.
+    pub(crate) taint: Taint,
+    /// Since when the node has had one of the pair.
+    pub(crate) since: Instant,
+}
+
+/// The node lifecycle controller replaces one of these by the other one, in one write, when the status of Ready changes
+/// between False and Unknown. In between the node was not ready.
+const PAIR: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// The time of an observation on two clocks.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +51,21 @@ pub(crate) fn no_execute(node: &Node) -> impl Iterator<Item = &Taint> {
 pub(crate) fn observe(known: &[ObservedTaint], node: &Node, is_gapless: bool, now: Now) -> Arc<[ObservedTaint]> {
     let observed = no_execute(node).map(|taint| {
         let before = known.iter().find(|it| it.taint == *taint).filter(|_| is_gapless || taint.added.is_some());
-        let since = before.map_or_else(|| counting_start(taint, now), |it| it.since);
-        ObservedTaint { taint: taint.clone(), since }
+        before.cloned().unwrap_or_else(|| {
+            let replaced = if is_gapless { replaced_by(taint, known, node) } else { None };
+            ObservedTaint { taint: taint.clone(), since: counting_start(taint, now), replaced }
+        })
     });
     observed.collect()
+}
+
+/// The taint that a new one replaced.
+fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Replaced> {
+    let is_of_pair = |it: &Taint| PAIR.contains(&&*it.key);
+    let before = known.iter().find(|it| is_of_pair(&it.taint) && it.taint.key != taint.key)?;
+    let is_replaced = is_of_pair(taint) && no_execute(node).all(|it| it.key != before.taint.key);
+    let since = before.replaced.as_ref().map_or(before.since, |it| it.since.min(before.since));
+    is_replaced.then(|| Replaced { taint: before.taint.clone(), since })
 }
 
 /// Whether these are exactly the `NoExecute` taints of a node.
@@ -136,6 +162,30 @@ mod tests {
             let observed = observe(&known, &node(json!([after])), is_gapless, second);
             assert_eq!(observed[0].since, if keeps { first.instant } else { second.instant }, "{name}");
         }
+    }
+
+    #[test]
+    fn of_two_taints_that_replace_each_other_the_first_time_is_kept() {
+        let taints = |keys: &[&str]| node(keys.iter().map(|it| json!({ "key": it, "effect": "NoExecute" })).collect());
+        let [not_ready, unreachable] = PAIR;
+        let first = observe(&[], &taints(&[not_ready]), true, at(0));
+        let second = observe(&first, &taints(&[unreachable]), true, at(60));
+        let third = observe(&second, &taints(&[not_ready]), true, at(90));
+        for (observed, before) in [(&second, not_ready), (&third, unreachable)] {
+            let replaced = observed[0].replaced.as_ref().unwrap();
+            assert_eq!((&*replaced.taint.key, replaced.since), (before, first[0].since));
+        }
+        assert_eq!(observe(&third, &taints(&[not_ready]), true, at(99)), third, "nothing has changed");
+        for (name, keys, is_gapless) in [
+            ("after a gap", &[unreachable][..], false),
+            ("beside the other one", &[not_ready, unreachable], true),
+            ("another taint", &["k"], true),
+        ] {
+            let observed = observe(&first, &taints(keys), is_gapless, at(60));
+            assert!(observed.iter().all(|it| it.replaced.is_none()), "{name}");
+        }
+        let ready = observe(&first, &taints(&[]), true, at(30));
+        assert_eq!(observe(&ready, &taints(&[unreachable]), true, at(60))[0].replaced, None, "it was ready in between");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::Toleration;
+use api::{Taint, Toleration};
 use clock::Instant;
 
 use crate::rules::taints::ObservedTaint;
@@ -27,6 +27,10 @@ pub(crate) enum Decision {
 /// If several tolerations match a taint, the first one in the list applies (`GetMatchingTolerations`). Its seconds
 /// count from the observation of the taint that it tolerates. The pod has to leave when the first of these times is
 /// over. An edit of tolerationSeconds or a further taint moves that time (k/k#108982).
+///
+/// If one of `not-ready` and `unreachable` has replaced the other one, the node was not ready in between. Then the
+/// longer one of the two tolerations, counted from the first taint, is a limit too, if both have one. Otherwise a node that changes between
+/// both would keep its pods.
 pub(crate) fn decide(
     tolerations: &[Toleration],
     taints: &[ObservedTaint],
@@ -34,19 +38,25 @@ pub(crate) fn decide(
     compares_numbers: bool,
 ) -> Decision {
     let mut first: Option<Instant> = None;
-    for ObservedTaint { taint, since } in taints {
-        let start = arrival.map_or(*since, |it| it.max(*since));
-        let Some(toleration) = tolerations.iter().find(|it| it.tolerates(taint, compares_numbers)) else {
-            return Decision::Now { since: start };
-        };
-        let Some(seconds) = toleration.seconds else { continue };
-        // A negative number counts as zero.
-        let tolerated = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let toleration = |taint: &Taint| tolerations.iter().find(|it| it.tolerates(taint, compares_numbers));
+    let start = |since: Instant| arrival.map_or(since, |it| it.max(since));
+    for ObservedTaint { taint, since, replaced } in taints {
+        let Some(present) = toleration(taint) else { return Decision::Now { since: start(*since) } };
+        let Some(tolerated) = limit(present) else { continue };
         // A time out of range never comes.
-        let end = start.checked_add(tolerated);
-        first = first.into_iter().chain(end).min();
+        first = first.into_iter().chain(start(*since).checked_add(tolerated)).min();
+        if let Some(replaced) = replaced
+            && let Some(before) = toleration(&replaced.taint).and_then(limit)
+        {
+            first = first.into_iter().chain(start(replaced.since).checked_add(tolerated.max(before))).min();
+        }
     }
     first.map_or(Decision::Stay, Decision::At)
+}
+
+/// How long a taint is tolerated; `None` if without limit. A negative number counts as zero.
+fn limit(toleration: &Toleration) -> Option<Duration> {
+    toleration.seconds.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -55,6 +65,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::rules::taints::Replaced;
 
     const SEC: Duration = Duration::from_secs(1);
 
@@ -86,6 +97,7 @@ mod tests {
             .map(|(key, value, second)| ObservedTaint {
                 taint: serde_json::from_value(json!({ "key": key, "value": value, "effect": "NoExecute" })).unwrap(),
                 since: at(*second),
+                replaced: None,
             })
             .collect();
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
@@ -129,6 +141,30 @@ mod tests {
             ("one without limit", json!([exists("a", Some(10)), exists("b", None)]), [("b", "", 0), ("a", "", 5)], 15),
         ] {
             check(name, &tolerations, &taints, None, &Seconds::At(want));
+        }
+    }
+
+    #[test]
+    fn after_a_replacement_the_longer_toleration_counts_from_the_first_taint() {
+        let start = Clock::system().now();
+        let taint =
+            |key: &str| -> Taint { serde_json::from_value(json!({ "key": key, "effect": "NoExecute" })).unwrap() };
+        for (before, present, arrival, want) in [
+            (Some(300), Some(300), None, Some(300)),
+            (Some(300), Some(30), None, Some(230)),
+            (Some(300), Some(250), None, Some(300)),
+            (Some(30), Some(300), None, Some(300)),
+            (None, Some(30), None, Some(230)),
+            (Some(30), None, None, None),
+            (Some(300), Some(300), Some(100), Some(400)),
+        ] {
+            let replaced = Some(Replaced { taint: taint("a"), since: start });
+            let taints = [ObservedTaint { taint: taint("b"), since: start + 200 * SEC, replaced }];
+            let tolerations = serde_json::from_value::<Vec<_>>(json!([exists("a", before), exists("b", present)]));
+            let arrival: Option<Instant> = arrival.map(|it| start + it * SEC);
+            let decision = decide(&tolerations.unwrap(), &taints, arrival, false);
+            let want = want.map_or(Decision::Stay, |it: u32| Decision::At(start + it * SEC));
+            assert_eq!(decision, want, "{before:?} {present:?}");
         }
     }
 
@@ -185,7 +221,7 @@ mod tests {
     fn an_intolerable_taint_counts_since_its_observation() {
         let since = Clock::system().now();
         let taint = serde_json::from_value(json!({ "key": "a", "effect": "NoExecute" })).unwrap();
-        let taints = [ObservedTaint { taint, since }];
+        let taints = [ObservedTaint { taint, since, replaced: None }];
         assert_eq!(decide(&[], &taints, None, false), Decision::Now { since });
         assert_eq!(decide(&[], &taints, Some(since + SEC), false), Decision::Now { since: since + SEC });
     }

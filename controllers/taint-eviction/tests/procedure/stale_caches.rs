@@ -162,6 +162,24 @@ async fn a_toleration_that_the_cache_does_not_show_is_respected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_toleration_that_is_added_while_the_condition_is_written_is_respected() {
+    let world = World::new();
+    world.add_pod("a", "n1", json!([]));
+    let _manager = world.start().await;
+    let cluster = world.cluster.clone();
+    world.fail_requests(move |line, _| {
+        (line == "patch pods/status a").then(|| {
+            let tolerations = json!([tolerates("k", None)]);
+            cluster.update("pods", "n", "a", |it| it["spec"]["tolerations"] = tolerations);
+            Interception::DelayAnswer(2 * SEC)
+        })
+    });
+    world.taint("n1", json!([taint("k")]));
+    pass(3600 * SEC).await;
+    assert!(!world.is_deleted("a"), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_node_047_a_pod_that_was_replaced_unobserved_is_not_deleted() {
     let (world, _manager) = frozen("pods").await;
     world.remove_pod("a");

@@ -191,3 +191,19 @@ async fn the_timer_of_a_pod_that_is_gone_is_cancelled_with_an_event() {
     assert_eq!(world.lines(), [""; 0]);
     assert_eq!(world.events().await, [CANCELLED_A]);
 }
+
+/// The node lifecycle controller replaces one taint by the other one, and the node is never ready.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_changes_between_not_ready_and_unreachable_does_not_keep_its_pods() {
+    let keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let world = World::new();
+    world.add_pod("a", "n1", json!(keys.map(|it| tolerates(it, Some(300)))));
+    world.add_pod("b", "n1", json!([tolerates(keys[0], None), tolerates(keys[1], Some(300))]));
+    let _manager = world.start().await;
+    for (second, key) in [(10, keys[1]), (110, keys[0]), (210, keys[1])] {
+        world.sleep_until(second * SEC).await;
+        world.taint("n1", json!([taint(key)]));
+    }
+    world.assert_deleted_at("a", 310 * SEC).await;
+    world.assert_deleted_at("b", 510 * SEC).await;
+}

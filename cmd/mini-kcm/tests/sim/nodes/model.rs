@@ -391,6 +391,29 @@ impl Model {
         begin
     }
 
+    /// If one of the taints of an outage has replaced the other one: the last other one, and when the first began for this
+    /// process, by the same rule.
+    pub(super) fn replaced<'a>(
+        &self,
+        by: &str,
+        node: &'a Node,
+        period: &Period<NodeState>,
+        taint: &Taint,
+    ) -> Option<(&'a Taint, Instant)> {
+        let (mut other, mut begin) = (None, period.from.at);
+        let earlier = node.states.periods().into_iter().rev().filter(|it| it.from.version < period.from.version);
+        for it in earlier {
+            if it.value.has_outage_taint() {
+                begin = it.from.at;
+                let is_other = |it: &&Taint| it.is_of_outage() && it.key != taint.key;
+                other = other.or_else(|| it.value.taints.iter().find(is_other));
+            } else if self.shown.has_shown(by, NODES, &it) {
+                break;
+            }
+        }
+        other.filter(|_| taint.is_of_outage()).map(|it| (it, begin))
+    }
+
     /// When the node began to be absent for this process, by the same rule.
     pub(super) fn absence_begin(&self, by: &str, node: &Node, period: &Period<NodeState>) -> Instant {
         let mut begin = period.from.at;

@@ -186,11 +186,17 @@ impl PodChange<'_> {
             let latest = known_end.map_or(point.at, |it| point.at.min(it + model.settings.processing));
             for taint in &period.value.taints {
                 let begin = model.taint_begin(write.by, node, &period, taint).max(pod.created.at);
+                let replaced = model.replaced(write.by, node, &period, taint);
                 for tolerations in pod.tolerations.since(versions) {
                     let due = match tolerated(tolerations, taint) {
                         Tolerated::Always => continue,
                         Tolerated::Never => begin,
-                        Tolerated::For(time) => begin + time,
+                        Tolerated::For(time) => match replaced.map(|(it, first)| (tolerated(tolerations, it), first)) {
+                            Some((Tolerated::For(before), first)) => {
+                                (begin + time).min(first.max(pod.created.at) + time.max(before))
+                            }
+                            _ => begin + time,
+                        },
                     };
                     if due <= latest {
                         return Ok(());
