@@ -255,7 +255,7 @@ impl Manager {
 
     /// Runs as a standby until the Lease is acquired, and as the leader from then on.
     async fn run_elected(&mut self, election: Election) -> Result<(), String> {
-        // Without an answer the election begins all the same. The term begins with another look.
+        // Without an answer the election begins all the same, and the term begins with another look.
         let first_look = tokio::select! {
             biased;
             () = self.deps.stop.cancelled() => return Ok(()),

@@ -351,6 +351,30 @@ async fn new_leader_that_cannot_look_steps_down() {
     wait_until("the Lease is released", || !leads_beside(&cluster)).await;
 }
 
+/// The first write after a hand-over need not wait for a look.
+#[tokio::test(start_paused = true)]
+async fn new_leader_does_not_look_again_if_its_last_look_is_recent() {
+    let cluster = cluster();
+    let first = Replica::start(&cluster, "a", &BESIDE);
+    wait_until("it leads", || leads_beside(&cluster)).await;
+    let second = Replica::start(&cluster, "b", &BESIDE);
+    let has_started = || {
+        let running = "{manager=\"kube-controller-manager\",name=\"namespace-controller\"} 1";
+        second.metrics.encode().contains(running)
+    };
+    // It looks every three seconds.
+    tokio::time::sleep(SECOND * 10).await;
+    assert!(!has_started());
+    cluster.intercept(|call: &Call| {
+        let is_look = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
+        if is_look { Interception::Hang } else { Interception::Pass }
+    });
+    first.stop.cancel();
+    assert_eq!(first.ended().await, Exit::Clean);
+    tokio::time::sleep(SECOND).await;
+    assert!(has_started());
+}
+
 #[tokio::test(start_paused = true)]
 async fn rights_that_are_taken_away_hold_controllers_back_after_a_while() {
     let cluster = cluster();
