@@ -120,7 +120,8 @@ async fn acceptance_deploy_078_a_deployment_that_is_being_deleted_on_the_server_
     pass(5 * SEC).await;
     assert_eq!(owner(&world.set_of("zero")), None);
     assert_eq!((world.call_count("patch replicasets"), world.call_count("create replicasets")), (0, 0));
-    assert!(world.call_count("get deployments d") > 0);
+    assert!(world.call_count("get deployments d") > 1, "it is retried");
+    assert!(!world.logged("has just been deleted").is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,7 +105,7 @@ async fn acceptance_deploy_032_a_late_status_of_an_old_set_is_awaited() {
     world.run_set("two", 5);
     pass(5 * SEC).await;
     assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 5)]));
-    assert!(world.logged("Reconciler error").is_empty() && world.logged("cannot").is_empty());
+    assert!(world.logged("Sync failed").is_empty() && world.logged("cannot").is_empty());
     world.run_set("one", 8);
     pass(SEC).await;
     assert_eq!(world.sizes(), pairs(&[("one", 3), ("two", 10)]));

@@ -242,7 +242,9 @@ pub(crate) fn owner(object: &Value) -> Option<&str> {
 
 /// How often keys were added to the queue.
 pub(crate) fn adds(manager: &Manager) -> u64 {
-    manager.metric("workqueue_adds_total{name=\"deployment\"}")
+    let adds = manager.metric("workqueue_adds_total{name=\"deployment\"}");
+    assert!(adds > 0, "there is such a metric");
+    adds
 }
 
 pub(crate) fn pairs(of: &[(&str, i64)]) -> Vec<(String, i64)> {

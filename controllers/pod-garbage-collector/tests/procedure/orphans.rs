@@ -255,6 +255,10 @@ async fn acceptance_podgc_018_duplicate_list_keys_do_not_prevent_the_deletion() 
     world.sleep_until(41 * SEC).await;
     assert_eq!([world.call_count("patch"), world.call_count("delete")], [2, 2]);
     assert!(world.calls().iter().skip(1).all(|it| it.status == 200), "{:?}", world.lines());
+    for call in world.calls().iter().filter(|it| it.verb == "patch") {
+        let fields: Vec<String> = call.json().as_object().unwrap().keys().cloned().collect();
+        assert_eq!(fields, ["metadata", "status"]);
+    }
     assert_eq!(world.pod_names(), [""; 0]);
 }
 

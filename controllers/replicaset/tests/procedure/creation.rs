@@ -64,6 +64,7 @@ async fn acceptance_rs_003_if_each_creation_is_refused_a_sync_sends_one_and_is_r
     let delays: Vec<_> = times.windows(2).map(|it| it[1] - it[0]).collect();
     assert!(times.len() > 5 && delays.iter().skip(1).is_sorted(), "{delays:?}");
     assert!(delays.iter().all(|it| *it >= 4 * MS), "one in each sync: {delays:?}");
+    assert!(delays.last() > Some(&(200 * MS)), "{delays:?}");
     assert_eq!(i64::try_from(world.call_count("create pods")).unwrap(), world.event_count("FailedCreate").await);
     assert!(world.events().await.iter().any(|it| it == "Warning FailedCreate: Error creating: exceeded quota: q"));
     assert!(!world.logged("cannot create 1 of 10 pods").is_empty());

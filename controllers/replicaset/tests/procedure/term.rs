@@ -56,6 +56,7 @@ async fn acceptance_rs_060_at_the_end_of_a_term_calls_are_completed_and_no_key_i
     manager.stop_and_wait().await;
     assert!(world.clock.now() - before > SEC, "it waits for the call");
     assert_eq!(world.pods().len(), 1, "no further batch is started: {:?}", world.lines());
+    assert!(!world.lines().contains(&"update replicasets/status later".to_owned()), "{:?}", world.lines());
     assert!(world.logged("cannot create").is_empty());
     let _next = world.start().await;
     pass(SEC).await;
