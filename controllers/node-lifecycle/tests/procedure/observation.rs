@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::pass;
+use harness::{Manager, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
@@ -200,7 +200,7 @@ async fn healthy_nodes_need_no_live_read() {
 }
 
 /// Waits until nodes are judged again, and returns when. The informers back off for a minute at most.
-async fn resumed(world: &World, manager: &harness::Manager, alive: &[&str]) -> Duration {
+async fn resumed(world: &World, manager: &Manager, alive: &[&str]) -> Duration {
     let latest = world.elapsed() + 62 * SEC;
     while is_suspended(manager) {
         assert!(world.elapsed() < latest);
@@ -299,15 +299,22 @@ async fn a_node_that_becomes_not_ready_during_an_interruption_is_tainted_after_i
     assert_eq!(world.no_execute("a"), ["not-ready"], "at the next pass");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_that_is_unknown_and_synced_during_an_interruption_is_tainted_after_it() {
+/// The manager begins to lead while the watch of Leases is interrupted. The node `a` is Unknown and has these taints, and
+/// `b` is ready.
+async fn led_during_outage(taints: &[&str]) -> (World, Manager) {
     let world = World::with(&["b"]);
-    world.create_old("a", "Unknown", 3600, &[]);
+    world.create_old("a", "Unknown", 3600, taints);
     let standby = world.standby().await;
     world.begin_outage(&["leases"]);
     world.sleep_until(5 * SEC).await;
     let manager = standby.lead();
     world.kubelets(&["b"], 30 * SEC).await;
+    (world, manager)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_unknown_and_synced_during_an_interruption_is_tainted_after_it() {
+    let (world, manager) = led_during_outage(&[]).await;
     assert_eq!(world.taints("a"), ["unreachable:NoSchedule"]);
     world.end_outage();
     let end = resumed(&world, &manager, &["b"]).await;
@@ -318,13 +325,7 @@ async fn a_node_that_is_unknown_and_synced_during_an_interruption_is_tainted_aft
 /// A pod may tolerate `not-ready` for longer than `unreachable`.
 #[tokio::test(start_paused = true)]
 async fn a_node_with_the_taint_for_its_status_before_gets_the_right_one_after_an_interruption() {
-    let world = World::with(&["b"]);
-    world.create_old("a", "Unknown", 3600, &["not-ready:NoExecute"]);
-    let standby = world.standby().await;
-    world.begin_outage(&["leases"]);
-    world.sleep_until(5 * SEC).await;
-    let manager = standby.lead();
-    world.kubelets(&["b"], 30 * SEC).await;
+    let (world, manager) = led_during_outage(&["not-ready:NoExecute"]).await;
     assert_eq!(world.no_execute("a"), ["not-ready"]);
     world.end_outage();
     let end = resumed(&world, &manager, &["b"]).await;
