@@ -77,7 +77,7 @@ impl Launch {
     }
 
     /// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role. `lock` is
-    /// the name of its Lease, whose times are short.
+    /// the name of its Lease, whose times are long: a server that does not answer for seconds must not end the term.
     ///
     /// # Errors
     /// If there is no such manager.
@@ -89,7 +89,13 @@ impl Launch {
             .flag("leader-elect-resource-name", lock)
             .flag("kube-api-qps", "200")
             .flag("kube-api-burst", "400")
-            .lease(4_000, 3_000, 500))
+            .lease(60_000, 50_000, 2_000))
+    }
+
+    /// Sets short times of the Lease, for managers that follow each other.
+    #[must_use]
+    pub fn short_lease(self) -> Self {
+        self.lease(8_000, 6_000, 1_000)
     }
 
     /// Sets a flag (given without dashes), replacing its earlier value.

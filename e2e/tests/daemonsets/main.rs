@@ -532,7 +532,7 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
     let Some(assets) = go_manager_or_skip(name) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane, plain_nodes(NODES)).await.unwrap();
-    let mut leader = launch(&plane, Flavour::Go, CONTROLLER).unwrap().started().await.unwrap();
+    let mut leader = launch(&plane, Flavour::Go, CONTROLLER).unwrap().short_lease().started().await.unwrap();
     let observed = ObservedObjects::start(&nodes.admin, &nodes.fleet.spawner()).in_namespace(NAMESPACE);
     // Pods that start slowly, so that the rollout is not over when the successor leads.
     let slow = json!({ format!("{PREFIX}start-after"): "1500ms" });
@@ -549,7 +549,7 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
         })
         .await
         .unwrap();
-        let successor = launch(&plane, flavour, CONTROLLER).unwrap();
+        let successor = launch(&plane, flavour, CONTROLLER).unwrap().short_lease();
         leader = successor.take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
         nodes.settled("web", Want::on_nodes(NODES)).await.unwrap();
         let uids = nodes.uids("web").await.unwrap();

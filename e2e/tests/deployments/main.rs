@@ -46,8 +46,7 @@ impl Side {
     async fn play(assets: &'static Assets, flavour: Flavour, cases: &[Case]) -> anyhow::Result<Self> {
         let plane = ControlPlane::start(assets, Options::default()).await?;
         let nodes = Nodes::start(&plane).await?;
-        // Nothing is handed over, so that a busy machine must not end the term.
-        let manager = launch(&plane, flavour)?.lease(60_000, 50_000, 2_000).started().await?;
+        let manager = launch(&plane, flavour)?.started().await?;
         let played = stream::iter(cases).map(|it| nodes.play(it)).buffer_unordered(AT_ONCE);
         let failed: Vec<String> = played.filter_map(async |it| it.err().map(|err| format!("{err:#}"))).collect().await;
         anyhow::ensure!(failed.is_empty(), "{flavour:?}: {}", failed.join("\n"));
@@ -100,7 +99,7 @@ async fn acceptance_deploy_080_a_rollout_that_is_handed_over_creates_no_pod_twic
     let Some(assets) = go_manager_or_skip(name) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane).await.unwrap();
-    let mut leader = launch(&plane, Flavour::Go).unwrap().started().await.unwrap();
+    let mut leader = launch(&plane, Flavour::Go).unwrap().short_lease().started().await.unwrap();
     // One pod after the other, and slowly, so that the rollout is not over when the successor leads.
     let strategy = json!({ "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } });
     let case = Case::new(Kind::Deployment, "web", json!({ "replicas": PODS, "strategy": strategy }));
@@ -116,7 +115,7 @@ async fn acceptance_deploy_080_a_rollout_that_is_handed_over_creates_no_pod_twic
         })
         .await
         .unwrap();
-        leader = launch(&plane, flavour).unwrap().take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
+        leader = launch(&plane, flavour).unwrap().short_lease().take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
         nodes.settled(&case, Want::all(PODS)).await.unwrap();
         let uids = nodes.uids(case.name).await.unwrap();
         assert!(uids.is_disjoint(&before), "round {round}: all pods are new");

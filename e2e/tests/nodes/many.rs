@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clock::Clock;
 use e2e::{
-    Assets, ControlPlane, Flavour, Manager, Options, Signal, assets_or_skip,
+    Assets, ControlPlane, Flavour, Launch, Manager, Options, Signal, assets_or_skip,
     fields::{condition, is_deleting, name, text},
     go_manager_or_skip, report,
 };
@@ -31,7 +31,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 const TOLERATED: i64 = 2;
 const CONTROLLERS: &str = "node-lifecycle-controller,taint-eviction-controller";
 /// Ours judges a node at its own deadline, upstream's at the next pass, which may come at once. The machine runs both.
-const LATENESS: Duration = Duration::from_millis(500);
+const LATENESS: Duration = Duration::from_secs(2);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Tests that measure run one after the other.
@@ -82,11 +82,15 @@ impl ManyNodes {
     }
 
     /// Starts a manager, and waits until it has removed the taint with which each node was registered.
-    async fn start_manager(&self, flavour: Flavour) -> anyhow::Result<Manager> {
-        let manager = launch(&self.plane, flavour, CONTROLLERS, GRACE)?.started().await?;
+    async fn start_manager(&self, launch: Launch) -> anyhow::Result<Manager> {
+        let manager = launch.started().await?;
         let is_clean = |it: &Value| it["spec"]["taints"].as_array().is_none_or(Vec::is_empty);
         self.nodes.until("all nodes to be without taints", |it| it.all_nodes().iter().all(is_clean)).await?;
         Ok(manager)
+    }
+
+    fn launch(&self, flavour: Flavour) -> anyhow::Result<Launch> {
+        launch(&self.plane, flavour, CONTROLLERS, GRACE)
     }
 
     fn make_silent(&self) {
@@ -163,8 +167,8 @@ async fn all_silent_nodes_are_tainted_no_later_than_by_the_upstream_manager() {
     let _place = PLACE.lock().await;
     let start = || ManyNodes::start(assets, Options::default());
     let (theirs, ours) = try_join(start(), start()).await.unwrap();
-    let _managers =
-        try_join(theirs.start_manager(Flavour::Go), ours.start_manager(Flavour::from_environment())).await.unwrap();
+    let launches = (theirs.launch(Flavour::Go).unwrap(), ours.launch(Flavour::from_environment()).unwrap());
+    let _managers = try_join(theirs.start_manager(launches.0), ours.start_manager(launches.1)).await.unwrap();
     let (their_times, our_times) = try_join(theirs.measure(), ours.measure()).await.unwrap();
     report(&format!("{scenario}: ours {our_times:.1?}, upstream's {their_times:.1?}"));
     ours.check().await.unwrap();
@@ -180,8 +184,9 @@ async fn standby_continues_when_the_leader_is_killed_among_silent_nodes() {
     let _place = PLACE.lock().await;
     let flavour = Flavour::from_environment();
     let all = ManyNodes::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
-    let mut leader = all.start_manager(flavour).await.unwrap();
-    let mut standby = launch(&all.plane, flavour, CONTROLLERS, GRACE).unwrap().started().await.unwrap();
+    let launch = all.launch(flavour).unwrap().short_lease();
+    let mut leader = all.start_manager(launch.clone()).await.unwrap();
+    let mut standby = launch.started().await.unwrap();
     if flavour == Flavour::Ours {
         standby.wait_until_ok("/readyz").await.unwrap();
     }

@@ -120,7 +120,7 @@ impl PodEnder {
 }
 
 fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
-    Launch::as_kubeadm(plane, flavour, "job-controller", "handed")
+    Ok(Launch::as_kubeadm(plane, flavour, "job-controller", "handed")?.short_lease())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,7 +31,7 @@ async fn plane(what: &str) -> Option<ControlPlane> {
 
 /// The upstream manager with its mirror pod.
 async fn built_in(plane: &ControlPlane, admin: &Rest, controllers: &str) -> Manager {
-    let launch = Launch::as_kubeadm(plane, Flavour::Go, controllers, LEASE).unwrap();
+    let launch = Launch::as_kubeadm(plane, Flavour::Go, controllers, LEASE).unwrap().short_lease();
     let (_, mut pod) = objects::pod("kube-system", POD);
     pod["spec"]["nodeName"] = json!(host_name());
     pod["metadata"]["labels"] = json!({ "component": LEASE, "tier": "control-plane" });
@@ -119,7 +119,7 @@ async fn lease_of_the_upstream_manager_is_taken_over_only_on_request() {
     remove_built_in(&admin, go).await;
     let launch = |partial: &str| {
         let launch = Launch::as_kubeadm(&plane, Flavour::Ours, "namespace-controller", LEASE).unwrap();
-        launch.flag("partial-takeover", partial)
+        launch.short_lease().flag("partial-takeover", partial)
     };
     let mut refused = launch("false").start().unwrap();
     assert_eq!(refused.exit(TIME_LIMIT).await.unwrap(), Some(1));

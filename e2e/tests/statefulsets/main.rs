@@ -366,7 +366,7 @@ async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice(
     let Some(assets) = go_manager_or_skip(name) else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let nodes = Nodes::start(&plane).await.unwrap();
-    let mut leader = launch_alike(&plane, Flavour::Go).unwrap().started().await.unwrap();
+    let mut leader = launch_alike(&plane, Flavour::Go).unwrap().short_lease().started().await.unwrap();
     let observed = ObservedObjects::start(&nodes.admin, &nodes.fleet.spawner()).in_namespace(NAMESPACE);
     nodes.create("web", json!({ "replicas": 6, "podManagementPolicy": "Parallel" })).await.unwrap();
     nodes.rolled_out("web").await.unwrap();
@@ -380,7 +380,7 @@ async fn acceptance_sts_070_a_rollout_that_is_handed_over_restarts_no_pod_twice(
         })
         .await
         .unwrap();
-        let successor = launch_alike(&plane, flavour).unwrap();
+        let successor = launch_alike(&plane, flavour).unwrap().short_lease();
         leader = successor.take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
         nodes.rolled_out("web").await.unwrap();
         let uids = nodes.uids().await.unwrap();
