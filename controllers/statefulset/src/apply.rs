@@ -6,11 +6,12 @@ use events::EventType;
 use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Map, Value, json, value::RawValue};
-use workload::{Extra, Owner, PodTemplate, SlowStart, is_gone, server_message};
+use workload::{Extra, Owner, PodTemplate, SlowStart, end_of_request, is_gone, server_message};
 
 use crate::{
     Ctx,
     claims::{self, ClaimsError, is_quota},
+    memory::Deletion,
     rules::{
         history,
         identity::{NAME_LABEL, ORDINAL_LABEL, claim_name, has_identity, pod_name},
@@ -234,9 +235,14 @@ impl Calls<'_> {
                 if workload::is_from_server(&source) {
                     self.send_pod_event("Delete", name, Some(server_message(&source)));
                 }
+                if end_of_request(&source, self.ctx.clock.now()).is_some() {
+                    self.ctx.memory.record_deletion(&self.set.meta.uid, pod.meta.uid.clone(), Deletion::Unknown);
+                }
                 Err(ApplyError::Delete { pod: name.into(), source })
             }
             _ => {
+                let deletion = Deletion::Sent { since: self.ctx.clock.wall() };
+                self.ctx.memory.record_deletion(&self.set.meta.uid, pod.meta.uid.clone(), deletion);
                 self.send_pod_event("Delete", name, None);
                 Ok(true)
             }

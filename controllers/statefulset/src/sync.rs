@@ -16,6 +16,7 @@ use workload::{ClaimError, Notices, Owner, claim, next_availability_check};
 use crate::{
     Ctx,
     apply::{Applied, ApplyError, Revision, SetRevisions, apply},
+    memory::Deletion,
     rules::{
         history::{UpdateRevision, update_revision},
         identity::{is_member_name, revision},
@@ -34,6 +35,8 @@ pub(crate) enum SyncError {
     Cache(#[from] StoreError),
     #[error("cannot claim pods")]
     Pods(#[source] ClaimError),
+    #[error("cannot read a pod whose deletion has an unknown outcome")]
+    Deleted(#[source] ApiError),
     #[error("can't adopt ControllerRevisions")]
     Adopt(#[source] ClaimError),
     #[error("cannot store a revision")]
@@ -74,7 +77,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<Outcome, SyncError> {
     let owner = Owner::new(StatefulSet::resource(), set.meta.as_ref(), None);
     let history = claim_revisions(ctx, &owner, selector).await?;
-    let pods = claim_pods(ctx, set, &owner, selector).await?;
+    let mut pods = claim_pods(ctx, set, &owner, selector).await?;
+    settle_deletions(ctx, set, &mut pods).await?;
     let (revisions, collision_count) = match find_revisions(ctx, set, &owner, &history).await {
         Ok(found) => found,
         Err(err) => {
@@ -147,6 +151,28 @@ async fn claim_pods(
     candidates.extend(ctx.orphans.get(&set.meta.as_ref().key())?);
     let claimed = claim(&ctx.writer, owner, candidates, |pod| selector.matches(&pod.labels) && is_member(pod)).await;
     Ok(claimed.map_err(SyncError::Pods)?.objects)
+}
+
+/// Shows pods that were deleted as terminating, whatever the cache shows. If the outcome is unknown, the server is asked.
+async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) -> Result<(), SyncError> {
+    let uid = &set.meta.uid;
+    let unknown = ctx.memory.mark_deleted(uid, pods, ctx.clock.wall());
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let read = async |pod: Arc<Pod>| {
+        let live = ctx.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await?;
+        if live.is_some_and(|it| it.meta.uid == pod.meta.uid && it.meta.deletion.is_none()) {
+            ctx.memory.forget_deletion(uid, &pod.meta.uid);
+        } else {
+            ctx.memory.record_deletion(uid, pod.meta.uid.clone(), Deletion::Sent { since: ctx.clock.wall() });
+        }
+        Ok(())
+    };
+    let read = ctx.call_limit.call_each(unknown, read).await;
+    read.into_iter().collect::<Result<(), ApiError>>().map_err(SyncError::Deleted)?;
+    ctx.memory.mark_deleted(uid, pods, ctx.clock.wall());
+    Ok(())
 }
 
 /// Finds the current and the update revision, and the number of collisions (`getStatefulSetRevisions`). Creates or
