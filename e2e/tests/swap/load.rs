@@ -23,6 +23,8 @@ use tokio::sync::watch;
 
 /// How long the last pieces of work may take.
 const TO_SETTLE: Duration = Duration::from_secs(180);
+/// When a leader is killed soon after its start, the grace period of a silent node begins anew.
+const PER_KILL: Duration = Duration::from_secs(10);
 /// The renewal interval of the nodes, much shorter than their grace period.
 const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -184,7 +186,7 @@ impl Load {
     }
 
     async fn until(&self, what: &str, is_reached: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-        eventually(what, TO_SETTLE, async || Ok(is_reached().await?.then_some(()))).await
+        eventually(what, TO_SETTLE + PER_KILL * crate::kills(), async || Ok(is_reached().await?.then_some(()))).await
     }
 
     /// Objects that must survive everything.

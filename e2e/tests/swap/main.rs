@@ -202,8 +202,13 @@ async fn wrong_orders_are_harmless() {
 }
 
 /// How often something is repeated, by an environment variable.
-fn times(variable: &str, default: usize) -> usize {
+fn times(variable: &str, default: u32) -> u32 {
     std::env::var(variable).ok().and_then(|it| it.parse().ok()).unwrap_or(default)
+}
+
+/// How often the leader is killed.
+fn kills() -> u32 {
+    times("KILLS", 10)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -212,11 +217,12 @@ async fn leader_is_killed_again_and_again() {
         drill.swap().await?;
         // A leader is killed before each controller has written.
         drill.begin = None;
-        let kills = times("KILLS", 10);
-        for round in 0..kills {
+        let kills = kills();
+        // The next leader is killed after another number of writes each time.
+        let writes = (0..60).map(|it| 1 + it * 17 % 60).cycle();
+        for (_, count) in (0..kills).zip(writes) {
             let old = drill.kill_leader().await?;
-            // The next leader is killed after another number of writes each time.
-            drill.writers.until_new_leader(&old, 1 + round * 17 % 60, TIME_LIMIT).await?;
+            drill.writers.until_new_leader(&old, count, TIME_LIMIT).await?;
         }
         report(&format!("{kills} leaders were killed"));
         Ok(())

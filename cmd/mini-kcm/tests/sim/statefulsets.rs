@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use testing::sim::{Scenario, World};
 
 use crate::{
@@ -154,6 +154,15 @@ fn first_unfinished(world: &World) -> Option<String> {
                 return Some(format!("{} is not ready", pod["metadata"]["name"]));
             }
             names.extend(pod["metadata"]["name"].as_str());
+        }
+        let is_adoptable = |pod: &&Value| {
+            let (metadata, labels) = (&pod["metadata"], spec["selector"]["matchLabels"].as_object());
+            labels.into_iter().flatten().all(|(key, value)| metadata["labels"][key] == *value)
+                && metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty)
+                && metadata["deletionTimestamp"].is_null()
+        };
+        if let Some(pod) = pods.iter().find(is_adoptable) {
+            return Some(format!("{} has no owner, and {name} selects it", pod["metadata"]["name"]));
         }
         names.sort_unstable();
         let mut wanted: Vec<String> = (start..start + replicas).map(|it| format!("{name}-{it}")).collect();
