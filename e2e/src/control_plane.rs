@@ -234,6 +234,8 @@ impl ControlPlane {
         if self.options.audit {
             flags.push(format!("--audit-policy-file={}", file("audit-policy.json")));
             flags.push(format!("--audit-log-path={}", self.site.audit_log().display()));
+            // In megabytes. The default of 100 is reached after eight minutes of load, and one file is read.
+            flags.push("--audit-log-maxsize=4000".to_owned());
         }
         flags.extend(self.options.apiserver_flags.iter().cloned());
         flags
