@@ -31,7 +31,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 const TOLERATED: i64 = 2;
 const CONTROLLERS: &str = "node-lifecycle-controller,taint-eviction-controller";
 /// Ours judges a node at its own deadline, upstream's at the next pass, which may come at once. The machine runs both.
-const LATENESS: Duration = Duration::from_secs(2);
+const LATENESS: Duration = Duration::from_millis(500);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Tests that measure run one after the other.

@@ -17,8 +17,9 @@ use crate::{
     kubelet::{self, NodePod, PodEvents},
     manager::manager,
     requests,
+    workloads::selects,
 };
-use model::Model;
+use model::{Model, controller};
 
 const MS: Duration = Duration::from_millis(1);
 /// The namespace of the sets.
@@ -156,10 +157,9 @@ fn first_unfinished(world: &World) -> Option<String> {
             names.extend(pod["metadata"]["name"].as_str());
         }
         let is_adoptable = |pod: &&Value| {
-            let (metadata, labels) = (&pod["metadata"], spec["selector"]["matchLabels"].as_object());
-            labels.into_iter().flatten().all(|(key, value)| metadata["labels"][key] == *value)
-                && metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty)
-                && metadata["deletionTimestamp"].is_null()
+            controller(pod).is_none()
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && selects(&spec["selector"]["matchLabels"], &pod["metadata"]["labels"])
         };
         if let Some(pod) = pods.iter().find(is_adoptable) {
             return Some(format!("{} has no owner, and {name} selects it", pod["metadata"]["name"]));

@@ -24,6 +24,7 @@ use crate::{
     manager::manager,
     requests,
 };
+pub(crate) use model::selects;
 use model::{Model, text};
 use users::Edits;
 

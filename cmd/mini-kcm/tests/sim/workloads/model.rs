@@ -128,7 +128,7 @@ pub(super) fn without_hash(template: &Value) -> Value {
 }
 
 /// Whether labels have everything that a selector names.
-pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let wanted = selector.as_object().filter(|it| !it.is_empty());
     wanted.is_some_and(|it| it.iter().all(|(key, value)| labels[key] == *value))
 }
