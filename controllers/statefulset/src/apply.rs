@@ -11,7 +11,7 @@ use workload::{Extra, Owner, PodTemplate, SlowStart, end_of_request, is_gone, se
 use crate::{
     Ctx,
     claims::{self, ClaimsError, is_quota},
-    memory::Deletion,
+    memory::LONGEST_LAG,
     rules::{
         history,
         identity::{NAME_LABEL, ORDINAL_LABEL, claim_name, has_identity, pod_name},
@@ -235,14 +235,13 @@ impl Calls<'_> {
                 if workload::is_from_server(&source) {
                     self.send_pod_event("Delete", name, Some(server_message(&source)));
                 }
-                if end_of_request(&source, self.ctx.clock.now()).is_some() {
-                    self.ctx.memory.record_deletion(&self.set.meta.uid, pod.meta.uid.clone(), Deletion::Unknown);
+                if let Some(end) = end_of_request(&source, self.ctx.clock.now()) {
+                    self.ctx.record_deletion(self.set, pod, end);
                 }
                 Err(ApplyError::Delete { pod: name.into(), source })
             }
             _ => {
-                let deletion = Deletion::Sent { since: self.ctx.clock.wall() };
-                self.ctx.memory.record_deletion(&self.set.meta.uid, pod.meta.uid.clone(), deletion);
+                self.ctx.record_deletion(self.set, pod, self.ctx.clock.now() + LONGEST_LAG);
                 self.send_pod_event("Delete", name, None);
                 Ok(true)
             }

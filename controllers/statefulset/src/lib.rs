@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Uid, Version};
 use client::Api;
-use clock::Clock;
+use clock::{Clock, Instant};
 use controller::{
     Backoff, Builder, ByDefault, ConsistencyStore, ControllerFlag, Factor, FlagKind, Mark, Profile, Proof, Queue,
     Registration, Right, Settings,
@@ -222,6 +222,11 @@ impl Ctx {
         if self.read_own_writes {
             self.consistency.record_write(set, cache, version);
         }
+    }
+
+    /// Records that a deletion of a pod was sent, whose outcome the server knows from `check_at` on.
+    fn record_deletion(&self, set: &StatefulSet, pod: &Pod, check_at: Instant) {
+        self.memory.record_deletion(&set.meta.uid, &pod.meta.uid, self.clock.wall(), check_at);
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

@@ -1,28 +1,25 @@
 //! What the process keeps about each set, by uid, so that a new set of the same name inherits nothing.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{Pod, Uid, Version};
-use clock::Timestamp;
+use clock::{Instant, Timestamp};
 use parking_lot::Mutex;
 use workload::NoticeLog;
 
 use crate::rules::notices::Notice;
 
-/// A deletion that the cache does not show after this time, in seconds, is read from the server. A restored etcd may have
-/// the pod again.
-const LONGEST_LAG: i64 = 300;
+/// A deletion that the server has confirmed and that the cache does not show after this time is checked. A restored etcd
+/// may have the pod again.
+pub(crate) const LONGEST_LAG: Duration = Duration::from_secs(300);
 
 /// A deletion of a pod.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Deletion {
-    /// The server has confirmed it.
-    Sent {
-        /// When.
-        since: Timestamp,
-    },
-    /// Its outcome is unknown.
-    Unknown,
+struct Deletion {
+    /// When it was sent, in seconds.
+    since: i64,
+    /// If the cache does not show it until then, the pod is read from the server.
+    check_at: Instant,
 }
 
 /// The memory of all sets. An entry is removed when its set is deleted.
@@ -48,39 +45,59 @@ impl Memory {
         self.newest.lock().insert(set.clone(), (generation, revision));
     }
 
-    /// Records a deletion, or one whose outcome is unknown.
-    pub(crate) fn record_deletion(&self, set: &Uid, pod: Uid, deletion: Deletion) {
-        self.deleted.lock().entry(set.clone()).or_default().insert(pod, deletion);
+    /// Records that a deletion was sent, whose outcome the server knows from `check_at` on.
+    pub(crate) fn record_deletion(&self, set: &Uid, pod: &Uid, sent: Timestamp, check_at: Instant) {
+        let mut all = self.deleted.lock();
+        let deletion = Deletion { since: sent.as_second(), check_at };
+        all.entry(set.clone())
+            .or_default()
+            .entry(pod.clone())
+            .and_modify(|it| it.check_at = check_at)
+            .or_insert(deletion);
     }
 
-    /// Records that the server has the pod as it was before a deletion with an unknown outcome.
+    /// Records that the server has the pod as it was before its deletion.
     pub(crate) fn forget_deletion(&self, set: &Uid, pod: &Uid) {
         if let Some(deleted) = self.deleted.lock().get_mut(set) {
             deleted.remove(pod);
         }
     }
 
-    /// Marks the deleted pods as terminating if the cache does not show that yet. Otherwise a new template would take
-    /// down further pods. Returns those whose deletion has an unknown outcome, or is not shown for minutes.
-    pub(crate) fn mark_deleted(&self, set: &Uid, pods: &mut [Arc<Pod>], now: Timestamp) -> Vec<Arc<Pod>> {
-        let mut unknown = Vec::new();
+    /// Forgets the deletions that the cache shows. Returns the pods that must be read from the server.
+    pub(crate) fn due_deletions(&self, set: &Uid, pods: &[Arc<Pod>], now: Instant) -> Vec<Arc<Pod>> {
         let mut all = self.deleted.lock();
-        let Some(mut before) = all.remove(set) else { return unknown };
-        let mut left = HashMap::new();
-        for pod in pods.iter_mut().filter(|it| it.meta.deletion.is_none()) {
-            let Some((uid, deletion)) = before.remove_entry(&pod.meta.uid) else { continue };
-            match deletion {
-                Deletion::Sent { since } if since.as_second().saturating_add(LONGEST_LAG) > now.as_second() => {
-                    Arc::make_mut(pod).meta.deletion = Some(since.as_second());
-                }
-                _ => unknown.push(pod.clone()),
+        let Some(before) = all.remove(set) else { return Vec::new() };
+        let (mut left, mut due) = (HashMap::new(), Vec::new());
+        for pod in pods.iter().filter(|it| it.meta.deletion.is_none()) {
+            let Some(deletion) = before.get(&pod.meta.uid) else { continue };
+            left.insert(pod.meta.uid.clone(), *deletion);
+            if deletion.check_at <= now {
+                due.push(pod.clone());
             }
-            left.insert(uid, deletion);
         }
         if !left.is_empty() {
             all.insert(set.clone(), left);
         }
-        unknown
+        due
+    }
+
+    /// Marks the pods as terminating whose deletion the cache does not show. Otherwise a new template would take down
+    /// further pods.
+    pub(crate) fn mark_deleted(&self, set: &Uid, pods: &mut [Arc<Pod>]) {
+        let all = self.deleted.lock();
+        let Some(deleted) = all.get(set) else { return };
+        for pod in pods {
+            if let Some(deletion) = deleted.get(&pod.meta.uid) {
+                Arc::make_mut(pod).meta.deletion.get_or_insert(deletion.since);
+            }
+        }
+    }
+
+    /// The time until the next pod must be read from the server.
+    pub(crate) fn next_check(&self, set: &Uid, now: Instant) -> Option<Duration> {
+        let all = self.deleted.lock();
+        // What is due already is checked by the next sync, after the back-off of the key.
+        all.get(set)?.values().map(|it| it.check_at.saturating_duration_since(now)).filter(|it| !it.is_zero()).min()
     }
 
     /// Removes a deleted set.
@@ -93,35 +110,48 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use clock::Clock;
+
     use super::*;
     use crate::testing;
 
     #[test]
-    fn a_deleted_pod_is_shown_as_terminating_until_the_cache_shows_that() {
+    fn a_deleted_pod_is_shown_as_terminating_until_the_cache_or_the_server_shows_its_state() {
         let (memory, set) = (Memory::default(), Uid::new("u"));
         let pods = || testing::pods(&["0 old ready", "1 old ready", "2 old ready"]);
         let uid = |index: usize| pods()[index].meta.uid.clone();
-        let at = |second| Timestamp::from_second(second).unwrap();
-        memory.record_deletion(&set, uid(1), Deletion::Sent { since: at(100) });
-        memory.record_deletion(&set, uid(2), Deletion::Unknown);
-        let shown = |pods: &[Arc<Pod>]| pods.iter().map(|it| it.meta.deletion).collect::<Vec<_>>();
-        let mut lagging = pods();
-        let unknown = memory.mark_deleted(&set, &mut lagging, at(101));
-        assert_eq!((shown(&lagging), unknown), (vec![None, Some(100), None], vec![lagging[2].clone()]));
+        let (start, sent) = (Clock::system().now(), Timestamp::from_second(100).unwrap());
+        let at = |second| start + Duration::from_secs(second);
+        let due = |pods: &[Arc<Pod>], second| memory.due_deletions(&set, pods, at(second));
+        let marked = || {
+            let mut lagging = pods();
+            memory.mark_deleted(&set, &mut lagging);
+            lagging.iter().map(|it| it.meta.deletion).collect::<Vec<_>>()
+        };
+        memory.record_deletion(&set, &uid(1), sent, at(300));
+        memory.record_deletion(&set, &uid(2), sent, at(90));
+        assert_eq!(due(&pods(), 89), []);
+        assert_eq!(
+            (marked(), memory.next_check(&set, at(89))),
+            (vec![None, Some(100), Some(100)], Some(at(1) - start))
+        );
 
+        // The outcome of one is read; the other stays as it is.
+        assert_eq!(due(&pods(), 90), [pods()[2].clone()]);
+        memory.record_deletion(&set, &uid(2), Timestamp::from_second(190).unwrap(), at(390));
+        assert_eq!((due(&pods(), 299), marked()), (Vec::new(), vec![None, Some(100), Some(100)]));
         memory.forget_deletion(&set, &uid(2));
-        let mut lagging = pods();
-        assert_eq!(memory.mark_deleted(&set, &mut lagging, at(399)), []);
-        assert_eq!(shown(&lagging), [None, Some(100), None]);
-        // For too long.
-        let mut lagging = pods();
-        assert_eq!(memory.mark_deleted(&set, &mut lagging, at(400)), [lagging[1].clone()]);
-        assert_eq!(shown(&lagging), [None; 3]);
-        // The cache shows that it is gone.
-        memory.mark_deleted(&set, &mut pods()[..1], at(102));
-        let mut all = pods();
-        memory.mark_deleted(&set, &mut all, at(103));
-        assert_eq!(shown(&all), [None; 3]);
+        assert_eq!((due(&pods(), 300), marked()), (vec![pods()[1].clone()], vec![None, Some(100), None]));
+        assert_eq!(memory.next_check(&set, at(300)), None, "it is due already");
+
+        // The cache shows that it is terminating, or gone.
+        for shown in [vec![testing::pods(&["1 old ready deleting"])[0].clone()], pods()[..1].to_vec()] {
+            memory.record_deletion(&set, &uid(1), sent, at(300));
+            assert_eq!((due(&shown, 1), marked()), (Vec::new(), vec![None; 3]));
+        }
+        memory.record_deletion(&set, &uid(1), sent, at(300));
+        memory.remove(&set);
+        assert_eq!(marked(), [None; 3]);
     }
 
     #[test]

@@ -11,12 +11,12 @@ use controller::Outcome;
 use informer::StoreError;
 use revisions::{NewRevision, RevisionError, Stored};
 use serde_json::{Map, Value, value::RawValue};
-use workload::{ClaimError, Notices, Owner, claim, next_availability_check};
+use workload::{ClaimError, Notices, Owner, RETRY_CHECK, claim, next_availability_check};
 
 use crate::{
     Ctx,
     apply::{Applied, ApplyError, Revision, SetRevisions, apply},
-    memory::Deletion,
+    memory::LONGEST_LAG,
     rules::{
         history::{UpdateRevision, update_revision},
         identity::{is_member_name, revision},
@@ -35,8 +35,6 @@ pub(crate) enum SyncError {
     Cache(#[from] StoreError),
     #[error("cannot claim pods")]
     Pods(#[source] ClaimError),
-    #[error("cannot read a pod whose deletion has an unknown outcome")]
-    Deleted(#[source] ApiError),
     #[error("can't adopt ControllerRevisions")]
     Adopt(#[source] ClaimError),
     #[error("cannot store a revision")]
@@ -78,7 +76,7 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let owner = Owner::new(StatefulSet::resource(), set.meta.as_ref(), None);
     let history = claim_revisions(ctx, &owner, selector).await?;
     let mut pods = claim_pods(ctx, set, &owner, selector).await?;
-    settle_deletions(ctx, set, &mut pods).await?;
+    settle_deletions(ctx, set, &mut pods).await;
     let (revisions, collision_count) = match find_revisions(ctx, set, &owner, &history).await {
         Ok(found) => found,
         Err(err) => {
@@ -106,18 +104,20 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let written = write_status(ctx, set, &status).await;
     let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
     let until_available = availability_check(ctx, set, &pods, &status, now);
+    let until_settled = ctx.memory.next_check(&set.meta.uid, ctx.clock.now());
+    let next = [until_available, until_settled].into_iter().flatten().min();
     if let Some(failure) = failure {
         log_error(set, written);
         log_error(set, truncated);
-        if let Some(until_available) = until_available {
+        if let Some(next) = next {
             // The back-off of the key may be longer.
-            ctx.queue.add_after(set.meta.as_ref().key(), until_available);
+            ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
         return Err(failure.into());
     }
     written?;
     truncated?;
-    let next = [until_check, until_available].into_iter().flatten().min();
+    let next = [until_check, next].into_iter().flatten().min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
 
@@ -154,25 +154,27 @@ async fn claim_pods(
 }
 
 /// Shows pods that were deleted as terminating, whatever the cache shows. If the outcome is unknown, the server is asked.
-async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) -> Result<(), SyncError> {
+async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
-    let unknown = ctx.memory.mark_deleted(uid, pods, ctx.clock.wall());
-    if unknown.is_empty() {
-        return Ok(());
-    }
     let read = async |pod: Arc<Pod>| {
-        let live = ctx.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await?;
-        if live.is_some_and(|it| it.meta.uid == pod.meta.uid && it.meta.deletion.is_none()) {
-            ctx.memory.forget_deletion(uid, &pod.meta.uid);
-        } else {
-            ctx.memory.record_deletion(uid, pod.meta.uid.clone(), Deletion::Sent { since: ctx.clock.wall() });
-        }
-        Ok(())
+        let live = ctx.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await;
+        let check_after = match live {
+            Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => {
+                ctx.memory.forget_deletion(uid, &pod.meta.uid);
+                return;
+            }
+            Ok(_) => LONGEST_LAG,
+            Err(err) => {
+                let (pod, err) = (&pod.meta.name, client::error_chain(&err));
+                tracing::warn!(statefulset = %set.meta.as_ref().key(), %pod, err, "Cannot read a pod that may be deleted");
+                RETRY_CHECK
+            }
+        };
+        ctx.record_deletion(set, &pod, ctx.clock.now() + check_after);
     };
-    let read = ctx.call_limit.call_each(unknown, read).await;
-    read.into_iter().collect::<Result<(), ApiError>>().map_err(SyncError::Deleted)?;
-    ctx.memory.mark_deleted(uid, pods, ctx.clock.wall());
-    Ok(())
+    let due = ctx.memory.due_deletions(uid, pods, ctx.clock.now());
+    ctx.call_limit.call_each(due, read).await;
+    ctx.memory.mark_deleted(uid, pods);
 }
 
 /// Finds the current and the update revision, and the number of collisions (`getStatefulSetRevisions`). Creates or

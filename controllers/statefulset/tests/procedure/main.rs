@@ -6,6 +6,7 @@
 mod world;
 
 mod claims;
+mod deletions;
 mod notices;
 mod ownership;
 mod pods;

@@ -2,7 +2,6 @@
 
 use harness::{NAMESPACE, failure, pass};
 use serde_json::json;
-use test_cluster::Interception;
 
 use crate::world::{SEC, World};
 
@@ -192,35 +191,6 @@ async fn a_pod_that_is_broken_only_in_the_cache_is_not_deleted() {
     assert!(world.call_count("delete pods") > 0 && deleted() == 0, "{:?}", world.lines());
     assert!(world.events().await.iter().all(|it| !it.contains("FailedDelete")));
     drop(manager);
-}
-
-/// Upstream deletes `web-2` again, so that two pods are down.
-#[tokio::test(start_paused = true)]
-async fn a_new_template_takes_down_no_further_pod_while_the_cache_lacks_the_last_deletion() {
-    for is_lost in [false, true] {
-        let (world, _manager) = World::running(json!({ "minReadySeconds": 5 })).await;
-        world.set_image("two");
-        world.kubelet(2).await;
-        assert_eq!((world.image("web-2"), world.call_count("delete pods web-2")), ("two".to_owned(), 1));
-        world.run_pod("web-2");
-        pass(SEC).await;
-        world.cluster.freeze_watches("pods");
-        let mut first = true;
-        world.fail_requests(move |line, _| {
-            let fault = |first| if first { Interception::LoseAnswer } else { Interception::Fail };
-            (is_lost && line == "delete pods web-1").then(|| fault(std::mem::take(&mut first)))
-        });
-        // `web-2` becomes available.
-        pass(5 * SEC).await;
-        assert!(world.pod("web-1")["metadata"]["deletionTimestamp"].is_string(), "{:?}", world.lines());
-        world.set_image("three");
-        pass(5 * SEC).await;
-        assert_eq!(world.call_count("delete pods web-2"), 1, "{is_lost}: {:?}", world.lines());
-        assert_eq!(world.call_count("delete pods web-0"), 0, "{is_lost}: {:?}", world.lines());
-        world.cluster.unfreeze_watches("pods");
-        world.kubelet(60).await;
-        assert_eq!((0..3).map(|it| world.image(&format!("web-{it}"))).collect::<Vec<_>>(), ["three"; 3]);
-    }
 }
 
 #[tokio::test(start_paused = true)]
