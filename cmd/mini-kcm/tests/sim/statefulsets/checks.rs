@@ -77,8 +77,7 @@ fn check_created(model: &Model, pod: &Pod, now: Instant) -> Checked {
     }
     let was_ready = |ordinal: i64| {
         let name = format!("{}-{ordinal}", set.name);
-        let of_name = model.pods.values().filter(|it| it.name == name && it.owned_by.contains(uid));
-        of_name.filter_map(|it| it.ready_at).any(|it| it + LAG >= now)
+        model.pods.values().any(|it| it.name == name && it.owned_by.contains(uid) && it.may_seem_ready(now))
     };
     let is_in_order = |it: &Spec| !it.is_ordered || (it.start..ordinal).all(was_ready);
     if !set.recent(now).filter(|it| it.wants(ordinal)).any(is_in_order) {
@@ -111,8 +110,7 @@ fn check_deleted(model: &mut Model, pod: &Pod, now: Instant) -> Checked {
         return Err("deletes a pod that is wanted, has not ended and is not outdated above the partition".to_owned());
     };
     if !pod.is_ready {
-        let was_ready = pod.ready_at.is_some_and(|it| it + LAG >= now);
-        return if was_ready || set.recent(now).any(|it| !it.is_ordered || it.replaces_blocked_pods) {
+        return if pod.may_seem_ready(now) || set.recent(now).any(|it| !it.is_ordered || it.replaces_blocked_pods) {
             Ok(())
         } else {
             Err("deletes a pod of an ordered set that was never ready".to_owned())
@@ -136,7 +134,7 @@ fn check_status(model: &Model, uid: &str, before: &Value, now: Instant) -> Check
         return Ok(());
     }
     let of_set = model.pods.values().filter(|it| it.owned_by.contains(uid) && it.revision == is);
-    let was_ready = of_set.filter(|it| it.ready_at.is_some_and(|it| it + LAG >= now));
+    let was_ready = of_set.filter(|it| it.may_seem_ready(now));
     let ordinals: BTreeSet<i64> = was_ready.filter_map(Pod::ordinal).collect();
     let are_ready = |it: &Spec| (it.start..it.start + it.replicas).all(|it| ordinals.contains(&it));
     if set.recent(now).any(are_ready) { Ok(()) } else { Err(format!("{is} is the current revision too early")) }

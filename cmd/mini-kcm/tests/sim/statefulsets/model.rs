@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::Instant;
 use serde_json::Value;
 
-use crate::history::History;
+use crate::history::{History, is_recent};
 
 /// Every set, pod and revision that ever existed, by uid.
 #[derive(Default)]
@@ -55,6 +55,7 @@ pub(super) struct Pod {
     pub(super) image: String,
     pub(super) revision: String,
     pub(super) is_ready: bool,
+    /// When it was stored as ready last, or stopped being ready.
     pub(super) ready_at: Option<Instant>,
     pub(super) has_ended: bool,
     pub(super) deleting: bool,
@@ -130,6 +131,9 @@ impl Pod {
     pub(super) fn update_from(&mut self, object: Option<&Value>, now: Instant) {
         let Some(object) = object else {
             self.gone = true;
+            if std::mem::take(&mut self.is_ready) {
+                self.ready_at = Some(now);
+            }
             return;
         };
         self.name = text(&object["metadata"]["name"]);
@@ -140,11 +144,17 @@ impl Pod {
         self.deleting = object["metadata"]["deletionTimestamp"].is_string();
         self.has_ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let was_ready = self.is_ready;
         self.is_ready = object["status"]["phase"] == "Running"
             && conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
-        if self.is_ready {
+        if self.is_ready || was_ready {
             self.ready_at = Some(now);
         }
+    }
+
+    /// A process whose cache is late may see it as ready.
+    pub(super) fn may_seem_ready(&self, now: Instant) -> bool {
+        self.is_ready || is_recent(self.ready_at, now)
     }
 
     pub(super) fn ordinal(&self) -> Option<i64> {
