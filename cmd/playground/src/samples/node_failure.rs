@@ -31,6 +31,8 @@ pub(super) const NODE_FAILURE: Sample = Sample {
             "metadata": { "namespace": context.home, "name": NAME },
             "spec": {
                 "completions": PODS, "parallelism": PODS,
+                // The evicted pods count as failed. Together they would delay their replacements by 80 seconds.
+                "completionMode": "Indexed", "backoffLimitPerIndex": 6,
                 "template": {
                     "metadata": { "annotations": annotations },
                     "spec": {
