@@ -1,6 +1,6 @@
 //! A garbage collector for one kind of owner: its dependents go with it, or are orphaned.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -26,9 +26,10 @@ impl GarbageCollector {
         loop {
             world.sleep(MS * rng.u32(300..2_500)).await;
             for resource in self.dependents {
+                let live = self.live_owners(&world);
                 for object in world.cluster().list(resource, self.namespace) {
                     let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                    if !owners.is_empty() && !owners.iter().any(|it| self.exists(&world, it)) {
+                    if !owners.is_empty() && !owners.iter().any(|it| self.may_exist(it, &live)) {
                         let name = object["metadata"]["name"].as_str().unwrap_or_default();
                         deletion::delete(&world, resource, self.namespace, name);
                     }
@@ -43,11 +44,15 @@ impl GarbageCollector {
         }
     }
 
-    fn exists(&self, world: &World, owner: &Value) -> bool {
-        let of_kind = self.owner_kinds.iter().find(|it| owner["kind"] == it.0);
-        let Some((_, resource)) = of_kind else { return true };
-        let found = world.cluster().get(resource, self.namespace, owner["name"].as_str().unwrap_or_default());
-        found.is_some_and(|it| it["metadata"]["uid"] == owner["uid"])
+    /// The uids of all objects that may be owners.
+    fn live_owners(&self, world: &World) -> BTreeSet<String> {
+        let objects = self.owner_kinds.iter().flat_map(|it| world.cluster().list(it.1, self.namespace));
+        objects.map(|it| it["metadata"]["uid"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn may_exist(&self, owner: &Value, live: &BTreeSet<String>) -> bool {
+        let is_of_kind = self.owner_kinds.iter().any(|it| owner["kind"] == it.0);
+        !is_of_kind || owner["uid"].as_str().is_some_and(|it| live.contains(it))
     }
 
     /// Orphans or deletes the dependents of an owner, then removes it. Orphaning takes time, and has no order.
