@@ -1,11 +1,9 @@
 //! A benchmark: many CronJobs with the same minute, and how long after it the last Job is created.
 //!
-//! `CRONJOBS=10000 cargo test -p e2e --test cronjob_skew -- --nocapture`. Without `CRONJOBS`, their number, nothing is
+//! `CRONJOBS=10000 cargo test -p e2e --test scenarios cronjob_skew -- --nocapture`. Without `CRONJOBS`, their number, nothing is
 //! measured. `E2E_MANAGER=go` measures the upstream manager.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
-
-mod support;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,7 +12,7 @@ use e2e::{AuditEvent, Flavour, Identity, Launch, Options, eventually, namespaces
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use support::On;
+use crate::support::On;
 
 const NAMESPACE: &str = "same-minute";
 /// At least this many are created per second.

@@ -4,8 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -21,7 +19,7 @@ use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
 use serde_json::{Value, json};
 
-use support::{On, on_both_servers};
+use crate::support::{On, on_both_servers};
 
 /// The back-off may have grown to a minute while the server was not available.
 const TIME_LIMIT: Duration = Duration::from_secs(150);

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-mod support;
-
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
@@ -20,7 +18,7 @@ use http::Method;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
 
-use support::{
+use crate::support::{
     On, on_both_servers,
     tls::{served_certificate, verified},
 };

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "admission":
     fn acceptance_api_106_classes_of_priority();

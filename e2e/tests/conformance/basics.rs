@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "basics":
     fn conformance_a_created_object_is_read_as_it_was_answered();

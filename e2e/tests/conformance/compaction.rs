@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "compaction":
     fn acceptance_api_049_lists_of_the_compacted_past();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "custom":
     fn acceptance_api_115_a_definition_is_established_and_served();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "deleting":
     fn acceptance_api_084_a_removed_config_map_answers_a_status();

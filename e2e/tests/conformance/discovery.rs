@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "discovery":
     fn acceptance_api_013_aggregated_discovery_and_its_tag();

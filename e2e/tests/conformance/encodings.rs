@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "encodings":
     fn acceptance_api_005_bodies_of_other_media_types();

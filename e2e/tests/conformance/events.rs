@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "events":
     fn acceptance_api_110_one_event_in_two_groups();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "jobs":
     fn conformance_a_job_with_negative_counts_is_refused();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "kinds":
     fn acceptance_api_024_generation_of_a_new_object();

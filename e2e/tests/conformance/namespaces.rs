@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "namespaces":
     fn acceptance_api_098_a_new_namespace();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "patching":
     fn acceptance_api_063_an_unknown_patch_type_is_refused();

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "reading":
     fn acceptance_api_001_a_list_in_a_missing_namespace_is_empty();

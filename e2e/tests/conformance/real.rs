@@ -15,7 +15,7 @@ use e2e::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{TOPICS, embedded, topics};
+use super::{TOPICS, embedded, topics};
 
 /// How many cases run at once.
 const AT_ONCE: usize = 6;

@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "subresources":
     fn acceptance_api_036_status_sent_to_the_main_resource_has_no_effect();

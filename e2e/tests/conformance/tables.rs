@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "tables":
     fn acceptance_api_112_a_pod_on_a_node_as_a_row();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use e2e::conformance::{Case, Recordings, Time, differences, parse};
 
-use crate::embedded;
+use super::embedded;
 
 /// The tests of one file of cases. `fn <name>();` defines the test that runs the case of this name on the embedded
 /// server and compares the responses with the recorded ones.
@@ -14,7 +14,7 @@ macro_rules! cases {
         $(
             #[test]
             fn $name() {
-                crate::topics::check($topic, stringify!($name));
+                crate::conformance::topics::check($topic, stringify!($name));
             }
         )*
     };
@@ -49,7 +49,7 @@ pub(crate) fn check(topic: &str, name: &str) {
     };
     assert_eq!(
         recorded.fingerprint, case.fingerprint,
-        "{name} has changed since it was recorded: RECORD=1 CASES={name} cargo test -p e2e --test conformance the_real_server"
+        "{name} has changed since it was recorded: RECORD=1 CASES={name} cargo test -p e2e --test scenarios conformance"
     );
     let found = differences(&recorded.entries, &answered, Time::Virtual);
     assert!(found.is_empty(), "{topic}.txt:{}: {name} differs from the real server:\n{}", case.line, found.join("\n"));

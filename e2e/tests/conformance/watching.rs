@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "watching":
     fn acceptance_api_052_a_watch_begins_with_what_is_there();

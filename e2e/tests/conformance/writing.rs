@@ -1,4 +1,4 @@
-use crate::topics::cases;
+use super::topics::cases;
 
 cases! { "writing":
     fn acceptance_api_015_a_missing_object();

@@ -6,10 +6,8 @@ use e2e::{AuditEvent, eventually, namespaces, objects, report};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::{
-    setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner},
-    support::{On, on_both_servers},
-};
+use super::setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     objects_are_collected_while_two_hundred_definitions_are_added_and_removed

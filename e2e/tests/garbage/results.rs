@@ -16,11 +16,11 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 use tasks::Scope;
 
-use crate::{
+use super::{
     files::{self, File},
     setup::{self, Setup},
-    support::{On, Once},
 };
+use crate::support::{On, Once};
 
 /// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(6);

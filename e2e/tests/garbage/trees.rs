@@ -9,10 +9,8 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tasks::Scope;
 
-use crate::{
-    setup::{self, NAME, Setup, TIME_LIMIT, wait_until_gone, with_owner},
-    support::{On, on_both_servers},
-};
+use super::setup::{self, NAME, Setup, TIME_LIMIT, wait_until_gone, with_owner};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies

@@ -4,10 +4,8 @@ use e2e::{eventually, namespaces, objects, report};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::{
-    setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner},
-    support::{On, on_both_servers},
-};
+use super::setup::{self, DEFINITIONS, Setup, TIME_LIMIT, wait_until_gone, with_owner};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     acceptance_gc_044_unavailable_aggregated_api_stops_no_other_kind_and_its_dependents_stay

@@ -10,11 +10,11 @@ use e2e::{
 use futures::future::join_all;
 use serde_json::Value;
 
-use crate::{
+use super::{
     files::{self, File},
     setup::Setup,
-    support::{On, Once},
 };
+use crate::support::{On, Once};
 
 /// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(7);

@@ -5,10 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use e2e::{Build, ControlPlane, binary, free_port, go_manager_or_skip, report};
 use serde_json::Value;
 
-use crate::{
-    Started, account, cluster, document, in_cluster, manifest, strings,
-    support::shipped::{KUBEADM, controllers, with_files_of},
-};
+use super::{Started, account, cluster, document, in_cluster, manifest, strings};
+use crate::support::shipped::{KUBEADM, controllers, with_files_of};
 
 /// The controllers in arguments of mini-kcm; another test compares them with the code.
 fn named(arguments: &[String]) -> BTreeSet<String> {
@@ -30,7 +28,7 @@ async fn argument_lists_start_our_binary_with_the_controllers_that_they_name() {
     let mut lists = Vec::new();
     for folder in ["base", "k3s", "job-managed-by"] {
         let port = free_port().unwrap();
-        lists.push((folder, port, [crate::arguments(&kubectl, folder), in_cluster(&kubeconfig, port)].concat()));
+        lists.push((folder, port, [super::arguments(&kubectl, folder), in_cluster(&kubeconfig, port)].concat()));
     }
     let command = static_pod();
     assert_eq!(command[0], "kube-controller-manager", "the image has this name too");
@@ -45,7 +43,7 @@ async fn argument_lists_start_our_binary_with_the_controllers_that_they_name() {
         let running: BTreeSet<String> = manager.controllers().await.unwrap().into_iter().collect();
         assert_eq!(running, wanted, "{what}");
         manager.process.signal(e2e::Signal::TERM).unwrap();
-        let status = manager.process.exit(crate::TIME_LIMIT).await.unwrap();
+        let status = manager.process.exit(super::TIME_LIMIT).await.unwrap();
         assert_eq!(status.code(), Some(0), "{what}");
     }
 }
@@ -91,9 +89,9 @@ async fn lists_for_the_built_in_manager_start_it_without_our_controllers() {
     }
     let Some((plane, kubectl)) = cluster(scenario).await else { return };
     let program = plane.assets().unwrap().binary("kube-controller-manager").unwrap();
-    let (of_deployment, of_static_pod) = (named(&crate::arguments(&kubectl, "base")), named(&static_pod()));
+    let (of_deployment, of_static_pod) = (named(&super::arguments(&kubectl, "base")), named(&static_pod()));
     assert!(of_deployment.len() > 10 && of_deployment.len() < of_static_pod.len(), "{of_deployment:?}");
-    let before: Value = crate::documents(&std::fs::read_to_string(KUBEADM).unwrap()).remove(0);
+    let before: Value = super::documents(&std::fs::read_to_string(KUBEADM).unwrap()).remove(0);
     let original = strings(&before["spec"]["containers"][0]["command"]);
     // The patches, as the documents apply them.
     let patched = |folder: &str| {
@@ -101,7 +99,7 @@ async fn lists_for_the_built_in_manager_start_it_without_our_controllers() {
         let patched = kubectl
             .run(&format!("patch --local --type=json -o yaml -f {KUBEADM} --patch-file {}", patch.display()))
             .unwrap();
-        let command = strings(&crate::documents(&patched).remove(0)["spec"]["containers"][0]["command"]);
+        let command = strings(&super::documents(&patched).remove(0)["spec"]["containers"][0]["command"]);
         assert_eq!(command[..original.len()], original, "nothing else changes");
         command[1..].to_vec()
     };
@@ -119,7 +117,7 @@ async fn lists_for_the_built_in_manager_start_it_without_our_controllers() {
     assert_eq!(argument["name"], "controllers");
     let of_kubeadm = replaced(argument["value"].as_str().unwrap());
     let kind = document("kind/beside.yaml");
-    let patch: Value = crate::documents(kind["nodes"][0]["kubeadmConfigPatches"][0].as_str().unwrap()).remove(0);
+    let patch: Value = super::documents(kind["nodes"][0]["kubeadmConfigPatches"][0].as_str().unwrap()).remove(0);
     let value = patch["controllerManager"]["extraArgs"]["controllers"].as_str().unwrap();
     assert_eq!(replaced(value), of_kubeadm, "kind and kubeadm have the same list");
     lists.push(("kubeadm", of_kubeadm, &of_static_pod));

@@ -12,7 +12,7 @@ use e2e::{Build, ControlPlane, Kubectl, Process, Rest, binary, eventually, free_
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::{Started, TIME_LIMIT, account, cluster, document, in_cluster, manifest};
+use super::{Started, TIME_LIMIT, account, cluster, document, in_cluster, manifest};
 
 const COMPONENT: &str = "components/prometheus-operator";
 /// Addresses for documentation (RFC 5737). A pod has no loopback address, so the last relabelling maps these to ports of
@@ -63,7 +63,7 @@ fn each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     std::fs::write(file("alerts.test.yaml"), cases).unwrap();
     promtool(&["test", "rules", &file("alerts.test.yaml")]);
 
-    let cases = crate::documents(cases).remove(0);
+    let cases = super::documents(cases).remove(0);
     let (mut fires, mut is_silent) = (BTreeSet::new(), BTreeSet::new());
     for case in cases["tests"].as_array().unwrap().iter().flat_map(|it| it["alert_rule_test"].as_array().unwrap()) {
         let alert = case["alertname"].as_str().unwrap().to_owned();
@@ -293,7 +293,7 @@ async fn real_prometheus_finds_both_replicas_and_has_data_for_each_panel() {
     create_endpoints(&admin).await;
     let (kubeconfig, program) = (account(&plane, &admin).await, binary(Build::Release).unwrap());
     let ports = [free_port().unwrap(), free_port().unwrap()];
-    let arguments = |port| [crate::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
+    let arguments = |port| [super::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
     let mut leader = Started::leading(&plane, program, &arguments(ports[0]), ports[0]).await.unwrap();
     let mut standby = Started::start(&plane, program, &arguments(ports[1]), ports[1]).unwrap();
 

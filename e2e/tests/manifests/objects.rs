@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use e2e::{Kubectl, Rest, eventually, report};
 use serde_json::{Value, json};
 
-use crate::{TIME_LIMIT, cluster, document, find, kustomize, manifest};
+use super::{TIME_LIMIT, cluster, document, find, kustomize, manifest};
 
 const KUSTOMIZATIONS: [&str; 5] = ["base", "k3s", "job-managed-by", "components/prometheus-operator", "dashboards"];
 
@@ -116,6 +116,6 @@ async fn selectors_and_names_fit_together() {
     assert!(!bound.iter().any(|it| it.contains("own-accounts") || it.contains("node-leases")), "{bound:?}");
     let job = document("job-managed-by/example-job.yaml");
     let value = job["spec"]["managedBy"].as_str().unwrap();
-    let arguments = crate::arguments(&kubectl, "job-managed-by");
+    let arguments = super::arguments(&kubectl, "job-managed-by");
     assert!(arguments.contains(&format!("--job-managed-by={value}")), "{arguments:?}");
 }

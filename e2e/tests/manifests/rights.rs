@@ -8,9 +8,8 @@ use fake_nodes::{Environment, Fleet, PREFIX};
 use serde_json::{Value, json};
 use tasks::Scope;
 
-use crate::{
-    Started, TIME_LIMIT, account, cluster, document, in_cluster, manifest, strings, support::shipped::controllers,
-};
+use super::{Started, TIME_LIMIT, account, cluster, document, in_cluster, manifest, strings};
+use crate::support::shipped::controllers;
 
 /// A CronJob runs at the next minute.
 const A_MINUTE: Duration = Duration::from_secs(90);
@@ -185,7 +184,7 @@ async fn account_of_the_deployment_is_refused_nothing() {
     kubectl.run(&format!("apply -k {}", manifest("base").display())).unwrap();
     let admin = plane.admin().await.unwrap();
     let (kubeconfig, port) = (account(&plane, &admin).await, free_port().unwrap());
-    let arguments = [crate::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
+    let arguments = [super::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
     // The authorizer of the server observes new rules a moment later.
     eventually("the rules to be known", TIME_LIMIT, async || {
         let can = kubectl.run("auth can-i watch leases --as=system:serviceaccount:kube-system:mini-kcm")?;
@@ -220,7 +219,7 @@ async fn one_chosen_job_needs_the_role_of_jobs_only() {
     kubectl.run(&format!("apply -k {}", manifest("job-managed-by").display())).unwrap();
     let admin = plane.admin().await.unwrap();
     let (kubeconfig, port) = (account(&plane, &admin).await, free_port().unwrap());
-    let arguments = [crate::arguments(&kubectl, "job-managed-by"), in_cluster(&kubeconfig, port)].concat();
+    let arguments = [super::arguments(&kubectl, "job-managed-by"), in_cluster(&kubeconfig, port)].concat();
     eventually("the rules to be known", TIME_LIMIT, async || {
         let can = kubectl.run("auth can-i watch jobs --as=system:serviceaccount:kube-system:mini-kcm")?;
         Ok((can.trim() == "yes").then_some(()))

@@ -6,10 +6,8 @@ use e2e::{AuditEvent, Identity, eventually, namespaces, objects};
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::{
-    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT},
-    support::{On, on_both_servers},
-};
+use super::setup::{FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_and_pods_with_finalizers_are_deleted

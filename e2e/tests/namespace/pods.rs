@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use e2e::{eventually, namespaces, objects, report};
 
-use crate::{
-    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT},
-    support::{On, on_both_servers},
-};
+use super::setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, Setup, TIME_LIMIT};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     acceptance_namespace_009_031_pods_are_deleted_first_and_conditions_show_the_remaining_pod

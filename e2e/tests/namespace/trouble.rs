@@ -4,10 +4,8 @@ use e2e::{Options, eventually, namespaces, objects};
 use http::Method;
 use serde_json::json;
 
-use crate::{
-    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, Setup, TIME_LIMIT, flavour, launch},
-    support::{On, on_both_servers},
-};
+use super::setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, Setup, TIME_LIMIT, flavour, launch};
+use crate::support::{On, on_both_servers};
 
 on_both_servers! {
     acceptance_namespace_013_020_remaining_finalizer_is_reported_correctly_and_once

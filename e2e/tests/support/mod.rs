@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
 
 mod embedded;
+pub(crate) mod leaders;
 mod once;
 pub(crate) mod shipped;
 pub(crate) mod tls;

@@ -7,9 +7,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod files;
 mod kinds;
 mod results;
@@ -17,8 +14,8 @@ mod setup;
 mod trees;
 mod trouble;
 
+use crate::support::{On, on_both_servers};
 use results::RunResults;
-use support::{On, on_both_servers};
 
 on_both_servers! {
     graphs_end_as_recorded_from_upstream

@@ -6,9 +6,6 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod setup;
 
 mod content;

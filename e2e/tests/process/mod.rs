@@ -4,9 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod flags;
 mod front_proxy;
 mod handover;

@@ -3,9 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod arguments;
 mod monitoring;
 mod objects;
@@ -22,7 +19,7 @@ use e2e::{ControlPlane, Identity, Kubectl, Options, Process, Rest, assets_or_ski
 use http::Method;
 use serde_json::{Value, json};
 
-use support::shipped::{account_for, document, documents, in_cluster, manifest, strings};
+use crate::support::shipped::{account_for, document, documents, in_cluster, manifest, strings};
 
 /// The limit for everything that works without a fault, on a machine that compiles at the same time.
 const TIME_LIMIT: Duration = Duration::from_secs(120);

@@ -7,15 +7,12 @@
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod files;
 mod results;
 mod setup;
 
+use crate::support::{On, on_both_servers};
 use results::RunResults;
-use support::{On, on_both_servers};
 
 on_both_servers! {
     workloads_end_as_recorded_from_upstream

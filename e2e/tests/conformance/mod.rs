@@ -71,7 +71,7 @@ fn every_file_of_cases_is_a_topic() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(topic) = name.strip_suffix(".txt") else { continue };
         let topic = topic.trim_end_matches(".recorded");
-        assert!(TOPICS.iter().any(|(it, _)| *it == topic), "{name} is no topic of tests/conformance/main.rs");
+        assert!(TOPICS.iter().any(|(it, _)| *it == topic), "{name} is no topic of tests/conformance/mod.rs");
     }
 }
 

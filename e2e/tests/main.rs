@@ -1,0 +1,16 @@
+//! The scenarios of which most wait for other processes. They are one program, so that those of one topic wait while those
+//! of another use the processors. `failover`, `nodes`, `serving` and `swap` measure or use both processors, and each kind of
+//! workload has a comparison with the upstream manager: these are programs of their own, so that nothing runs beside them.
+
+mod support;
+
+mod conformance;
+mod cronjob_skew;
+mod garbage;
+mod informers;
+mod jobs;
+mod leadership;
+mod manager;
+mod manifests;
+mod namespace;
+mod process;
