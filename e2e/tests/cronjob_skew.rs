@@ -3,8 +3,6 @@
 //! `CRONJOBS=10000 cargo test -p e2e --test scenarios cronjob_skew -- --nocapture`. Without `CRONJOBS`, their number, nothing is
 //! measured. `E2E_MANAGER=go` measures the upstream manager.
 
-#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
-
 use std::{collections::BTreeSet, time::Duration};
 
 use clock::Clock;

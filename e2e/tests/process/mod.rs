@@ -2,8 +2,6 @@
 //!
 //! They are one binary, so that they run beside each other: each mostly waits for other processes.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod flags;
 mod front_proxy;
 mod handover;
