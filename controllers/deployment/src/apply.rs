@@ -117,6 +117,8 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Opt
         Write::Create { name, .. } => (name, None),
         Write::Patch { set, .. } => (&set.meta.name, Some(&set.meta.version)),
     };
+    // The read shows the outcome only if all requests had ended before it began.
+    let now = ctx.clock.now();
     let live = match ctx.api().get_metadata(&ReplicaSet::resource(), &owner.namespace, name).await {
         Ok(live) => Some(live.version),
         Err(err) if err.is_absence_of(name) => None,
@@ -132,7 +134,6 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Opt
         live.iter().for_each(|it| ctx.record_write(&owner.uid, &ctx.sets.watched(), it));
         return Ok(None);
     }
-    let now = ctx.clock.now();
     if *ends_at <= now {
         return Ok(None);
     }

@@ -109,8 +109,8 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     if let Some(failure) = failure {
         log_error(set, written);
         log_error(set, truncated);
-        if let Some(next) = next {
-            // The back-off of the key may be longer.
+        // The back-off of the key may be longer. What is due already waits for it.
+        if let Some(next) = next.filter(|it| !it.is_zero()) {
             ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
         return Err(failure.into());
