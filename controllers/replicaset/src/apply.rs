@@ -2,19 +2,18 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use api::{Pod, ReplicaSet, Typed, Uid, Version};
+use api::{Pod, ReplicaSet, Uid, Version};
 use client::ApiError;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    Extra, NewestPods, Owner, PodTemplate, REPEAT_FOR, RETRY_CHECK, SlowStart, TemplateError, UnknownOutcomes,
-    end_of_request, is_from_server, is_gone, longest_create, newest_pods, server_message,
+    DeletionReader, Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownDeletion, UnknownOutcomes,
+    is_from_server, is_gone, longest_create, newest_pods, server_message,
 };
 
 use crate::{
     Ctx,
     kind::Kind,
-    memory::UnknownDeletion,
     rules::{plan::wanted, status::Managed},
 };
 
@@ -80,47 +79,20 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     ctx.memory.resolve_unknown(&owner.uid, |it| ctx.pods.store().has_passed(it));
 }
 
-/// Deletions are not expected any more if the cache shows another state of the pod, or if all requests have ended and the
-/// server has the pod unchanged.
+/// Deletions whose outcome is known are not expected any more.
 async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+    let (queue, key) = (ctx.queue.clone(), owner.key());
+    let reader = DeletionReader {
+        api: ctx.api(),
+        cache: ctx.pods.store(),
+        limit: &ctx.call_limit,
+        may_call: !ctx.stopping.is_cancelled(),
+        now: ctx.clock.now(),
+    };
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    let is_settled = ctx.call_limit.call_each(unknown.iter().collect(), |it| is_settled(ctx, owner, it)).await;
-    let now = ctx.clock.now();
-    for (mut deletion, is_settled) in unknown.into_iter().zip(is_settled) {
-        if is_settled {
-            ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
-            continue;
-        }
-        if deletion.check_at <= now {
-            // The read failed, or the cache is late.
-            deletion.check_at = now + RETRY_CHECK;
-        }
-        ctx.memory.add_unknown_deletion(&owner.uid, deletion);
-    }
-}
-
-async fn is_settled<K: Kind>(
-    ctx: &Ctx<K>,
-    owner: &Owner,
-    UnknownDeletion { pod, check_at, .. }: &UnknownDeletion,
-) -> bool {
-    let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
-    let is_unchanged = |it: &Pod| it.meta.uid == pod.meta.uid && it.meta.version == pod.meta.version;
-    // If the cache cannot be read, it is read again later.
-    let Ok(cached) = ctx.pods.store().get(namespace, name) else { return false };
-    if !cached.is_some_and(|it| is_unchanged(&it)) {
-        return true;
-    }
-    if ctx.clock.now() < *check_at || ctx.stopping.is_cancelled() {
-        return false;
-    }
-    match ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await {
-        Ok(Some(live)) if is_unchanged(&live) => true,
-        // The pod has changed. The cache is late, or shows that meanwhile. Not every change enqueues the set.
-        Ok(Some(live)) => enqueue_when_passed(ctx, owner, live.meta.version.clone()),
-        // The event of its deletion will come. Or the read is repeated.
-        Ok(None) | Err(_) => false,
-    }
+    let (settled, left) = reader.settle(unknown, move || queue.add(key.clone())).await;
+    settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(&owner.uid, it));
+    left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
 }
 
 /// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as
@@ -161,7 +133,7 @@ pub(crate) async fn repeat_deletions<K: Kind>(
         ctx.queue.add(owner.key());
     }
     let again = again.into_iter().map(|it| (it.pod.clone(), Some(it))).collect();
-    let outcome = Deletions { ctx, owner }.delete_all(again).await;
+    let outcome = Deletions { ctx, owner, set }.delete_all(again).await;
     // Behind those that were just sent, which must be sent again before these.
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
     outcome
@@ -189,7 +161,15 @@ pub(crate) async fn create<K: Kind>(
             break;
         }
         let bodies: Vec<&RawValue> = batch.map(|_| &*body).collect();
-        for outcome in ctx.call_limit.call_each(bodies, |it| ctx.control.create(owner, it)).await {
+        let create = async |body: &RawValue| match is_current(ctx, set) {
+            true => Some(ctx.control.create(owner, body).await),
+            false => None,
+        };
+        for outcome in ctx.call_limit.call_each(bodies, create).await {
+            let Some(outcome) = outcome else {
+                expect_fewer(ctx, owner, 1);
+                continue;
+            };
             match outcome {
                 Ok(written) => {
                     ctx.memory.on_pod_created(&owner.uid, written.name, written.uid);
@@ -224,7 +204,7 @@ pub(crate) async fn delete<K: Kind>(
         return Ok(());
     }
     ctx.memory.expectations.expect_deletions(&owner.uid, pods.iter().map(|it| it.meta.uid.clone()), ctx.clock.now());
-    Deletions { ctx, owner }.delete_all(pods.into_iter().map(|it| (it, None)).collect()).await
+    Deletions { ctx, owner, set }.delete_all(pods.into_iter().map(|it| (it, None)).collect()).await
 }
 
 /// The request body of each pod. The server generates the names.
@@ -232,6 +212,14 @@ fn body(set: &ReplicaSet, owner: &Owner) -> Result<Box<RawValue>, ApplyError> {
     let template: &RawValue = serde_json::from_str(&set.spec.template).map_err(TemplateError::Decode)?;
     let template = PodTemplate::parse(template)?.prepare(owner);
     Ok(template.pod(Extra { generate_name: &owner.generate_name(), ..Extra::default() })?)
+}
+
+/// Whether the set is as it was planned for. Hundreds of calls take a minute, in which a user may correct a mistake. If the
+/// cache cannot be read, the next sync decides.
+fn is_current<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> bool {
+    let stored = ctx.sets.store().get_same(&set.meta.namespace, &set.meta.name, &set.meta.uid);
+    let is_same = |it: &ReplicaSet| it.meta.deletion.is_none() && it.generation == set.generation;
+    stored.is_ok_and(|it| it.is_some_and(|it| is_same((*it).as_ref())))
 }
 
 fn expect_fewer<K: Kind>(ctx: &Ctx<K>, owner: &Owner, count: usize) {
@@ -277,6 +265,7 @@ type Deletion = (Arc<Pod>, Option<UnknownDeletion>);
 struct Deletions<'a, K: Kind> {
     ctx: &'a Ctx<K>,
     owner: &'a Owner,
+    set: &'a ReplicaSet,
 }
 
 impl<K: Kind> Deletions<'_, K> {
@@ -302,7 +291,14 @@ impl<K: Kind> Deletions<'_, K> {
 
     /// Deletes a pod. If that certainly failed, the deletion is not expected any more.
     async fn delete_one(&self, (pod, earlier): Deletion) -> Result<(), ApiError> {
-        let Self { ctx, owner } = self;
+        let Self { ctx, owner, set } = self;
+        if !is_current(ctx, set) {
+            match earlier {
+                Some(unknown) => ctx.memory.add_unknown_deletion(&owner.uid, unknown),
+                None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
+            }
+            return Ok(());
+        }
         let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
         if is_gone(&err, &pod.meta.name) {
             // Otherwise its watch event will come. Until then it would count as a pod of the set.
@@ -311,19 +307,8 @@ impl<K: Kind> Deletions<'_, K> {
             }
             return Ok(());
         }
-        let now = ctx.clock.now();
-        // A refusal does not show what an earlier request has done.
-        let check_at = end_of_request(&err, now).max(earlier.as_ref().map(|it| it.check_at));
-        let repeat_until = match &err {
-            // The deletion names the state of the pod that has changed, so it can never succeed.
-            ApiError::Conflict(_) => now,
-            _ => earlier.map_or(now + REPEAT_FOR, |it| it.repeat_until),
-        };
-        match check_at {
-            Some(check_at) => {
-                let unknown = UnknownDeletion { pod, check_at, repeat_until };
-                ctx.memory.add_unknown_deletion(&owner.uid, unknown);
-            }
+        match UnknownDeletion::after(&err, pod.clone(), earlier.as_ref(), ctx.clock.now()) {
+            Some(unknown) => ctx.memory.add_unknown_deletion(&owner.uid, unknown),
             None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
         }
         Err(err)

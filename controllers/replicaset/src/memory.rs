@@ -2,14 +2,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
-use api::{Pod, ReplicaSetStatus, Uid, Version};
+use api::{ReplicaSetStatus, Uid, Version};
 use clock::Instant;
 use parking_lot::Mutex;
-use workload::{Expectations, NoticeLog, RETRY_CHECK, UnknownCreates};
+use workload::{Expectations, NoticeLog, UnknownCreates, UnknownDeletion};
 
 use crate::rules::notices::Notice;
 
@@ -43,17 +42,6 @@ struct SetMemory {
     status: Option<ReplicaSetStatus>,
     /// When a status was last stored.
     status_at: Option<Instant>,
-}
-
-/// A deletion whose outcome is unknown.
-#[derive(Debug, Clone)]
-pub(crate) struct UnknownDeletion {
-    /// The pod that was to be deleted, in this state.
-    pub(crate) pod: Arc<Pod>,
-    /// When to read the pod from the server. All requests have certainly ended then.
-    pub(crate) check_at: Instant,
-    /// Until when it may be sent again.
-    pub(crate) repeat_until: Instant,
 }
 
 impl Memory {
@@ -111,8 +99,7 @@ impl Memory {
     /// sync, which must not come before the back-off.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
         let checks = self.read(set, |it| {
-            // The cache may show another state of the pod before.
-            let deletions = it.unknown_deletions.iter().map(|it| it.check_at.min(now + RETRY_CHECK));
+            let deletions = it.unknown_deletions.iter().map(|it| it.next_check(now));
             deletions.chain(it.unknown_creates.next_check()).filter(|it| *it > now).min()
         });
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()

@@ -149,6 +149,30 @@ async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
     assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (0, 0, 0));
 }
 
+/// Upstream deletes all pods that it has planned to delete.
+#[tokio::test(start_paused = true)]
+async fn a_size_that_is_corrected_deletes_and_creates_no_further_pods() {
+    let (world, manager) = World::running(200, json!({})).await;
+    let is_slow = |line: &str| line.starts_with("delete pods") || line == "create pods";
+    world.fail_requests(move |line, _| is_slow(line).then_some(Interception::Delay(SEC)));
+    world.scale(0);
+    pass(SEC / 2).await;
+    let sent = world.call_count("delete pods");
+    assert!((1..200).contains(&sent), "{sent}");
+    world.scale(200);
+    pass(SEC / 4).await;
+    assert_eq!(world.call_count("delete pods"), sent);
+    pass(20 * SEC).await;
+    assert_eq!((world.call_count("delete pods"), world.call_count("create pods")), (sent, sent));
+    world.scale(1_000);
+    pass(5 * SEC).await;
+    world.scale(300);
+    pass(60 * SEC).await;
+    assert_eq!((world.own().len(), waiting(&manager)), (300, 0));
+    let created = world.call_count("create pods");
+    assert!(created < 700, "{created}");
+}
+
 /// The deletion happened, the answer was an error, and the cache does not show it.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_happened_although_the_server_failed_it_is_not_done_to_another_pod() {

@@ -5,7 +5,7 @@
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
 //! [`StatusWrite`],
 //! `pod_status` and `pods_of_node` (what
-//! controllers of nodes write to and read of pods), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`NoticeLog`], [`OwnerGauge`].
+//! controllers of nodes write to and read of pods), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`UnknownDeletion`], [`NoticeLog`], [`OwnerGauge`].
 
 mod call_limit;
 mod claim;
@@ -23,6 +23,7 @@ mod slow_start;
 mod status_write;
 mod template;
 mod unknown_creates;
+mod unknown_deletions;
 mod waiting;
 mod writer;
 
@@ -48,5 +49,6 @@ pub use unknown_creates::{
     MAX_REQUEST_TIME, NewestPods, REPEAT_FOR, RETRY_CHECK, UnknownCreates, UnknownOutcomes, end_of_request,
     longest_create, newest_pods,
 };
+pub use unknown_deletions::{DeletionReader, UnknownDeletion};
 pub use waiting::{BLOCKED_AFTER, WaitCause};
 pub use writer::ObjectWriter;
