@@ -10,13 +10,13 @@ use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Value, json, value::RawValue};
 use workload::{
-    Claim, Extra, MAX_REQUEST_TIME, Owner, PodTemplate, PreparedTemplate, SlowStart, TemplateError, UnknownOutcomes,
-    claim_decision, is_gone,
+    Claim, DeletionReader, Extra, MAX_REQUEST_TIME, NewestPods, Owner, PodTemplate, PreparedTemplate, SlowStart,
+    TemplateError, UnknownDeletion, UnknownOutcomes, claim_decision, is_gone, newest_pods,
 };
 
 use crate::{
     Ctx,
-    memory::{UnknownWrite, Write},
+    memory::{NewPod, UnknownCreation},
     rules::{
         names::pod_name,
         placement::{TOLERATED, TOLERATED_WITH_HOST_NETWORK},
@@ -42,7 +42,9 @@ pub(crate) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("cannot repeat {0} writes")]
+    #[error("{0} pods have changed and are not deleted before the cache shows that")]
+    Changed(usize),
+    #[error("cannot repeat {0} creations")]
     Repeat(usize, #[source] ApiError),
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -52,31 +54,59 @@ pub(crate) enum ApplyError {
     Cache(#[from] StoreError),
 }
 
-/// Repeats the writes whose outcome is unknown and which the cache does not show. Nothing else is decided before it is
-/// known, because it would be decided from an old state.
-pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) -> Result<(), ApplyError> {
-    if !ctx.memory.has_unknown(&owner.uid) || !ctx.sets.store().is_alive(&set.meta.as_ref())? {
+/// Determines the outcomes of deletions for which it is unknown, and of everything that was expected for too long. Until
+/// then nothing else is decided, because it would be decided from an old state.
+pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
+    let uid = &owner.uid;
+    let enqueue = {
+        let (queue, key) = (ctx.queue.clone(), owner.key());
+        move || queue.add(key.clone())
+    };
+    let (cache, now, may_call) = (ctx.pods.store(), ctx.clock.now(), !ctx.stopping.is_cancelled());
+    let reader = DeletionReader { api: ctx.api(), cache, limit: &ctx.call_limit, may_call, now };
+    let (settled, left) = reader.settle(ctx.memory.take_unknown_deletions(uid), enqueue.clone()).await;
+    settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(uid, it));
+    left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(uid, it));
+    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795).
+    if ctx.memory.expectations.renew_expired(uid, now)
+        && may_call
+        && let Some(NewestPods { list, .. }) = newest_pods(ctx.api(), &owner.namespace).await
+    {
+        ctx.memory.await_version(uid, list.clone());
+        cache.call_when_passed(list, Box::new(enqueue));
+    }
+    // Unknown deletions have their own times.
+    if !ctx.memory.has_unknown_deletions(uid) {
+        ctx.memory.resolve_expired(uid, |it| cache.has_passed(it));
+    }
+}
+
+/// Repeats the creations whose outcome is unknown and which the cache does not show.
+pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) -> Result<(), ApplyError> {
+    if !ctx.memory.has_unknown_creations(&owner.uid) || !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
-    let writes = ctx.memory.take_unknown(&owner.uid);
+    let creations = ctx.memory.take_unknown_creations(&owner.uid);
     if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         return Ok(());
     }
-    let calls = Calls { ctx, owner };
+    let calls = Calls { ctx, owner, set: None };
     let (mut left, mut unreadable) = (Vec::new(), None);
-    for unknown in writes {
-        match calls.is_shown(&unknown.write) {
+    for unknown in creations {
+        match calls.is_shown(&unknown.pod) {
             Ok(true) => {}
-            Ok(false) => left.push((unknown.write, Some(unknown.keep_until))),
+            Ok(false) => left.push((unknown.pod, Some(unknown.keep_until))),
             Err(err) => {
-                ctx.memory.add_unknown(&owner.uid, unknown);
+                ctx.memory.add_unknown_creation(&owner.uid, unknown);
                 unreadable = Some(err);
             }
         }
     }
     let failures = calls.make(left).await;
-    if !ctx.memory.has_unknown(&owner.uid) && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
-        // The last writes were given up, so this sync decides anew.
+    if !ctx.memory.has_unknown_creations(&owner.uid)
+        && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now())
+    {
+        // The last creations were given up, so this sync decides anew.
         return Ok(());
     }
     let count = failures.len();
@@ -84,6 +114,28 @@ pub(crate) async fn repeat_unknown(ctx: &Ctx, set: &DaemonSet, owner: &Owner) ->
         Some(source) => Err(ApplyError::Repeat(count, source)),
         None => unreadable.map_or(Ok(()), |err| Err(err.into())),
     }
+}
+
+/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, if the
+/// present plan contains them.
+pub(crate) async fn repeat_deletions(
+    ctx: &Ctx,
+    set: &DaemonSet,
+    owner: &Owner,
+    plan: &Plan<'_>,
+) -> Result<(), ApplyError> {
+    if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
+        return Ok(());
+    }
+    let now = ctx.clock.now();
+    let is_wanted = |it: &UnknownDeletion| {
+        it.repeat_until > now && plan.delete.iter().any(|(pod, _)| pod.meta.uid == it.pod.meta.uid)
+    };
+    let (again, later): (Vec<_>, Vec<_>) =
+        ctx.memory.take_unknown_deletions(&owner.uid).into_iter().partition(is_wanted);
+    later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
+    let again = again.into_iter().map(|it| (it.pod.clone(), Some(it))).collect();
+    Calls { ctx, owner, set: Some(set) }.delete_all(again).await
 }
 
 /// Creates pods in slow-start batches, then deletes pods (`syncNodes`). What is requested is expected before.
@@ -102,20 +154,16 @@ pub(crate) async fn apply(
     let creations = creations(ctx, set, owner, hash, create)?;
     let deleted = delete.iter().map(|(pod, _)| pod.meta.uid.clone());
     ctx.memory.expectations.expect(&owner.uid, creations.len(), deleted, ctx.clock.now());
-    let calls = Calls { ctx, owner };
+    let calls = Calls { ctx, owner, set: Some(set) };
     let created = calls.create_all(creations).await;
     if ctx.stopping.is_cancelled() {
         // The next leader does the rest.
         return created;
     }
-    let deletions = delete.iter().map(|(pod, cause)| {
-        calls.report(set, pod, *cause);
-        (Write::Delete(Arc::new((*pod).clone())), None)
-    });
-    let failures = calls.make(deletions.collect()).await;
-    created?;
-    let (failed, wanted) = (failures.len(), delete.len());
-    failures.into_iter().next().map_or(Ok(()), |source| Err(ApplyError::Delete { failed, wanted, source }))
+    delete.iter().for_each(|(pod, cause)| calls.report(set, pod, *cause));
+    let deletions = delete.iter().map(|(pod, _)| (Arc::new((*pod).clone()), None)).collect();
+    let deleted = calls.delete_all(deletions).await;
+    created.and(deleted)
 }
 
 /// The creations of pods (`CreatePodTemplate`).
@@ -125,7 +173,7 @@ fn creations(
     owner: &Owner,
     hash: &str,
     create: &[Creation<'_>],
-) -> Result<Vec<Write>, ApplyError> {
+) -> Result<Vec<NewPod>, ApplyError> {
     if create.is_empty() {
         return Ok(Vec::new());
     }
@@ -142,7 +190,7 @@ fn creations(
     let write = |creation: &Creation<'_>| {
         let name = free_name(ctx, set, owner, creation)?;
         let body = body(&template, affinity.clone(), &labels, &owner.generate_name(), &name, creation.node)?;
-        Ok(Write::Create { name: name.into(), node: creation.node.meta.name.clone(), body })
+        Ok(NewPod { name: name.into(), node: creation.node.meta.name.clone(), body })
     };
     create.iter().map(write).collect()
 }
@@ -190,14 +238,18 @@ fn to_report(failures: Vec<ApiError>) -> Option<ApiError> {
 struct Calls<'a> {
     ctx: &'a Ctx,
     owner: &'a Owner,
+    /// The set for which the calls were planned; `None` if they do not depend on its spec.
+    set: Option<&'a DaemonSet>,
 }
 
-/// A write, and [`UnknownWrite::keep_until`] if it was sent before.
-type Call = (Write, Option<Instant>);
+/// A pod to create, and [`UnknownCreation::keep_until`] if it was sent before.
+type Creating = (NewPod, Option<Instant>);
+/// A pod to delete, and what is known of earlier requests.
+type Deleting = (Arc<Pod>, Option<UnknownDeletion>);
 
 impl Calls<'_> {
     /// After a batch with a failure nothing more is created.
-    async fn create_all(&self, creations: Vec<Write>) -> Result<(), ApplyError> {
+    async fn create_all(&self, creations: Vec<NewPod>) -> Result<(), ApplyError> {
         let wanted = creations.len();
         let (mut batches, mut creations) = (SlowStart::new(wanted, 1), creations.into_iter());
         while let Some(batch) = batches.next_batch() {
@@ -217,74 +269,101 @@ impl Calls<'_> {
         Ok(())
     }
 
-    /// Makes writes concurrently, and returns their errors.
-    async fn make(&self, calls: Vec<Call>) -> Vec<ApiError> {
-        let results = self.ctx.call_limit.call_each(calls, |it| self.make_one(it)).await;
+    /// Creates pods concurrently, and returns the errors.
+    async fn make(&self, pods: Vec<Creating>) -> Vec<ApiError> {
+        let results = self.ctx.call_limit.call_each(pods, |it| self.create(it)).await;
         results.into_iter().filter_map(Result::err).collect()
     }
 
-    /// Makes a write. If it certainly failed, it is not expected any more.
-    async fn make_one(&self, (write, kept_until): Call) -> Result<(), ApiError> {
-        let Self { ctx, owner } = self;
-        let err = match &write {
-            Write::Create { body, .. } => match ctx.control.create(owner, body).await {
-                Ok(_) => return Ok(()),
-                Err(err) => err,
-            },
-            Write::Delete(pod) => match ctx.control.delete(owner, pod).await {
-                Ok(()) => return Ok(()),
-                Err(err) if is_gone(&err, &pod.meta.name) => {
-                    ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
-                    return Ok(());
-                }
-                Err(err) => err,
-            },
-        };
-        let node: &str = match &write {
-            Write::Create { node, .. } => node,
-            Write::Delete(pod) => node_name(pod),
-        };
-        ctx.memory.set_last_failed_node(&owner.uid, node);
+    /// Creates a pod. If that certainly failed, it is not expected any more.
+    async fn create(&self, (pod, kept_until): Creating) -> Result<(), ApiError> {
+        let Self { ctx, owner, .. } = self;
+        if !self.is_current() {
+            self.expect_fewer_creations(1);
+            return Ok(());
+        }
+        let Err(err) = ctx.control.create(owner, &pod.body).await else { return Ok(()) };
+        ctx.memory.set_last_failed_node(&owner.uid, &pod.node);
         let mut outcome = UnknownOutcomes::default();
         outcome.record_error(&err);
-        // A second creation of the same pod is refused by its name. A second deletion for the same update would be of another
-        // pod.
-        let is_unknown = outcome.pending || (outcome.ended && matches!(write, Write::Delete(_)));
         // The pod was created before, and the cache does not show it yet.
         let exists = matches!(err, ApiError::AlreadyExists(_));
         let now = ctx.clock.now();
-        // A refusal does not show what an earlier request has done.
+        // A second creation of the same pod is refused by its name, so a request that has ended is no problem. A refusal
+        // does not show what an earlier request has done.
         let keep_until =
-            if is_unknown || exists { Some(now + MAX_REQUEST_TIME) } else { kept_until.filter(|it| *it > now) };
-        match (keep_until, write) {
-            (Some(keep_until), write) => {
+            if outcome.pending || exists { Some(now + MAX_REQUEST_TIME) } else { kept_until.filter(|it| *it > now) };
+        match keep_until {
+            Some(keep_until) => {
                 // The back-off of the key may be longer.
                 ctx.queue.add_after(owner.key(), keep_until - now);
-                ctx.memory.add_unknown(&owner.uid, UnknownWrite { write, keep_until });
+                ctx.memory.add_unknown_creation(&owner.uid, UnknownCreation { pod, keep_until });
             }
-            (None, Write::Create { .. }) => self.expect_fewer_creations(1),
-            (None, Write::Delete(pod)) => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
+            None => self.expect_fewer_creations(1),
         }
         Err(err)
     }
 
-    /// Whether the cache shows the result of a write. Another pod with the name of a creation is not expected.
-    fn is_shown(&self, write: &Write) -> Result<bool, StoreError> {
-        let Self { ctx, owner } = self;
-        let get = |name: &str| ctx.pods.store().get(&owner.namespace, name);
-        match write {
-            Write::Create { name, .. } => {
-                let Some(pod) = get(name)? else { return Ok(false) };
-                if claim_decision(owner, pod.meta.as_ref(), true) != Claim::Keep {
-                    self.expect_fewer_creations(1);
-                }
-                Ok(true)
-            }
-            Write::Delete(pod) => {
-                let shown = get(&pod.meta.name)?;
-                Ok(shown.is_none_or(|it| it.meta.uid != pod.meta.uid || it.meta.deletion.is_some()))
-            }
+    /// Deletes pods concurrently.
+    async fn delete_all(&self, pods: Vec<Deleting>) -> Result<(), ApplyError> {
+        let wanted = pods.len();
+        let results = self.ctx.call_limit.call_each(pods, |it| self.delete(it)).await;
+        let (changed, failures): (Vec<_>, Vec<_>) =
+            results.into_iter().filter_map(Result::err).partition(|it| matches!(it, ApiError::Conflict(_)));
+        let failed = failures.len();
+        match failures.into_iter().next() {
+            Some(source) => Err(ApplyError::Delete { failed, wanted, source }),
+            None if changed.is_empty() => Ok(()),
+            None => Err(ApplyError::Changed(changed.len())),
         }
+    }
+
+    /// Deletes a pod in the state in which the cache shows it: a late cache may show all pods as not available. If that
+    /// certainly failed, the deletion is not expected any more.
+    async fn delete(&self, (pod, earlier): Deleting) -> Result<(), ApiError> {
+        let Self { ctx, owner, .. } = self;
+        if !self.is_current() {
+            match earlier {
+                Some(unknown) => ctx.memory.add_unknown_deletion(&owner.uid, unknown),
+                None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
+            }
+            return Ok(());
+        }
+        let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
+        if is_gone(&err, &pod.meta.name) {
+            // Otherwise its watch event will come. Until then it would count as a pod of the set.
+            if ctx.pods.store().is_gone(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid) {
+                ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+            }
+            return Ok(());
+        }
+        ctx.memory.set_last_failed_node(&owner.uid, node_name(&pod));
+        match UnknownDeletion::after(&err, pod.clone(), earlier.as_ref(), ctx.clock.now()) {
+            Some(unknown) => ctx.memory.add_unknown_deletion(&owner.uid, unknown),
+            None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),
+        }
+        Err(err)
+    }
+
+    /// Whether the set is as it was planned for. A plan of hundreds of calls takes a minute, in which a user may correct a
+    /// mistake. If the cache cannot be read, the next sync decides.
+    fn is_current(&self) -> bool {
+        self.set.is_none_or(|planned| {
+            let meta = &planned.meta;
+            let stored = self.ctx.sets.store().get_same(&meta.namespace, &meta.name, &meta.uid);
+            stored
+                .is_ok_and(|it| it.is_some_and(|it| it.meta.deletion.is_none() && it.generation == planned.generation))
+        })
+    }
+
+    /// Whether the cache shows the created pod. Another pod with its name is not expected.
+    fn is_shown(&self, pod: &NewPod) -> Result<bool, StoreError> {
+        let Self { ctx, owner, .. } = self;
+        let Some(shown) = ctx.pods.store().get(&owner.namespace, &pod.name)? else { return Ok(false) };
+        if claim_decision(owner, shown.meta.as_ref(), true) != Claim::Keep {
+            self.expect_fewer_creations(1);
+        }
+        Ok(true)
     }
 
     fn expect_fewer_creations(&self, count: usize) {
@@ -293,7 +372,7 @@ impl Calls<'_> {
 
     /// Sends the event about a pod that has ended. The next failure on this node must wait longer.
     fn report(&self, set: &DaemonSet, pod: &Pod, cause: DeleteCause) {
-        let Self { ctx, owner } = self;
+        let Self { ctx, owner, .. } = self;
         let (namespace, name, node) = (&pod.meta.namespace, &pod.meta.name, node_name(pod));
         match cause {
             DeleteCause::Failed => {

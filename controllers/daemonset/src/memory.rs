@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use api::{ControllerRevision, Pod, Uid, Version};
+use api::{ControllerRevision, Uid, Version};
 use clock::Instant;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use workload::{Expectations, NoticeLog};
+use workload::{Expectations, NoticeLog, UnknownDeletion};
 
 use crate::rules::{backoff::Backoff, notices::Notice};
 
@@ -26,34 +26,31 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct SetMemory {
-    unknown: Vec<UnknownWrite>,
+    unknown_creations: Vec<UnknownCreation>,
+    unknown_deletions: Vec<UnknownDeletion>,
+    /// What was expected for too long is not expected any more when the cache has passed this version.
+    awaited: Option<Version>,
     /// The last replacements of failed pods, by node.
     backoffs: BTreeMap<Box<str>, Backoff>,
     current: Option<KnownRevision>,
     last_failed_node: Option<Box<str>>,
 }
 
-/// A write whose outcome is unknown. It is sent again as it was: the server makes it once, because a creation has a
-/// name and a deletion a uid.
-pub(crate) struct UnknownWrite {
-    pub(crate) write: Write,
+/// A creation whose outcome is unknown. It is sent again as it was: the server makes it once, because the pod has a name.
+pub(crate) struct UnknownCreation {
+    pub(crate) pod: NewPod,
     /// No earlier request can be running then, so that a refusal ends the wait.
     pub(crate) keep_until: Instant,
 }
 
-/// A creation or deletion of a pod.
-pub(crate) enum Write {
-    /// The creation of a pod.
-    Create {
-        /// Its name.
-        name: Box<str>,
-        /// The name of its node.
-        node: Box<str>,
-        /// The whole pod.
-        body: Box<RawValue>,
-    },
-    /// The deletion of a pod.
-    Delete(Arc<Pod>),
+/// A pod to create.
+pub(crate) struct NewPod {
+    /// Its name.
+    pub(crate) name: Box<str>,
+    /// The name of its node.
+    pub(crate) node: Box<str>,
+    /// The whole pod.
+    pub(crate) body: Box<RawValue>,
 }
 
 /// The revision that has the template of a generation.
@@ -66,19 +63,61 @@ struct KnownRevision {
 }
 
 impl Memory {
-    /// Returns and removes the writes of a set whose outcome is unknown.
-    pub(crate) fn take_unknown(&self, set: &Uid) -> Vec<UnknownWrite> {
-        self.sets.lock().get_mut(set).map(|it| std::mem::take(&mut it.unknown)).unwrap_or_default()
+    /// Returns and removes the creations whose outcome is unknown.
+    pub(crate) fn take_unknown_creations(&self, set: &Uid) -> Vec<UnknownCreation> {
+        self.read(set, |it| std::mem::take(&mut it.unknown_creations)).unwrap_or_default()
     }
 
-    /// Whether the outcome of a write is unknown.
-    pub(crate) fn has_unknown(&self, set: &Uid) -> bool {
-        self.sets.lock().get(set).is_some_and(|it| !it.unknown.is_empty())
+    /// Whether the outcome of a creation is unknown.
+    pub(crate) fn has_unknown_creations(&self, set: &Uid) -> bool {
+        self.read(set, |it| !it.unknown_creations.is_empty()).unwrap_or_default()
     }
 
-    /// Keeps a write whose outcome is unknown.
-    pub(crate) fn add_unknown(&self, set: &Uid, write: UnknownWrite) {
-        self.sets.lock().entry(set.clone()).or_default().unknown.push(write);
+    /// Keeps a creation whose outcome is unknown.
+    pub(crate) fn add_unknown_creation(&self, set: &Uid, creation: UnknownCreation) {
+        self.change(set, |it| it.unknown_creations.push(creation));
+    }
+
+    /// Returns and removes the deletions whose outcome is unknown.
+    pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
+        self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
+    }
+
+    /// Whether the outcome of a deletion is unknown.
+    pub(crate) fn has_unknown_deletions(&self, set: &Uid) -> bool {
+        self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
+    }
+
+    /// Keeps a deletion whose outcome is unknown.
+    pub(crate) fn add_unknown_deletion(&self, set: &Uid, deletion: UnknownDeletion) {
+        self.change(set, |it| it.unknown_deletions.push(deletion));
+    }
+
+    /// A cache that has passed `version` shows everything that was expected for too long.
+    pub(crate) fn await_version(&self, set: &Uid, version: Version) {
+        self.change(set, |it| it.awaited = Some(version));
+    }
+
+    /// If the cache has passed the awaited version, nothing is expected any more.
+    pub(crate) fn resolve_expired(&self, set: &Uid, has_passed: impl Fn(&Version) -> bool) {
+        if self.read(set, |it| it.awaited.take_if(|it| has_passed(it)).is_some()).unwrap_or_default() {
+            self.expectations.delete(set);
+        }
+    }
+
+    /// When expectations expire, or the outcome of a deletion must be checked. A check that is due is made by the next
+    /// sync, which must not come before the back-off.
+    pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
+        let checks = self.read(set, |it| it.unknown_deletions.iter().map(|it| it.next_check(now)).min());
+        checks.flatten().filter(|it| *it > now).into_iter().chain(self.expectations.expires_at(set)).min()
+    }
+
+    fn read<T>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> T) -> Option<T> {
+        self.sets.lock().get_mut(set).map(read)
+    }
+
+    fn change(&self, set: &Uid, change: impl FnOnce(&mut SetMemory)) {
+        change(self.sets.lock().entry(set.clone()).or_default());
     }
 
     /// How long failed pods must stay on a node.
@@ -102,7 +141,7 @@ impl Memory {
 
     /// Records that a write for this node failed.
     pub(crate) fn set_last_failed_node(&self, set: &Uid, node: &str) {
-        self.sets.lock().entry(set.clone()).or_default().last_failed_node = Some(node.into());
+        self.change(set, |it| it.last_failed_node = Some(node.into()));
     }
 
     /// The position of the revision with the template of this generation, if the history has not changed since it was
@@ -117,7 +156,7 @@ impl Memory {
     pub(crate) fn set_current(&self, set: &Uid, generation: i64, sorted: &[Arc<ControllerRevision>], at: usize) {
         let versions = sorted.iter().map(|it| it.meta.version.clone()).collect();
         let known = KnownRevision { generation, versions, at };
-        self.sets.lock().entry(set.clone()).or_default().current = Some(known);
+        self.change(set, |it| it.current = Some(known));
     }
 
     /// Removes a deleted set.

@@ -6,11 +6,11 @@ use api::{DaemonSet, DaemonSetStatus, Node, ObjectKey, Pod, PodIndex, Selector, 
 use controller::Outcome;
 use events::EventType;
 use revisions::RevisionError;
-use workload::{Notices, Owner, claim, next_availability_check};
+use workload::{Claimed, Notices, Owner, claim, next_availability_check};
 
 use crate::{
     Ctx,
-    apply::{apply, repeat_unknown},
+    apply::{apply, repeat_creations, repeat_deletions, settle},
     error::SyncError,
     history,
     rules::{
@@ -32,7 +32,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
         return Ok(Outcome::Done);
     };
-    if ctx.read_own_writes && !ctx.memory.has_unknown(&set.meta.uid) {
+    if ctx.read_own_writes && !ctx.memory.has_unknown_creations(&set.meta.uid) {
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&set.meta.uid);
     }
@@ -61,11 +61,14 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 }
 
 async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selector) -> Result<Outcome, SyncError> {
-    let mut done = repeat_unknown(ctx, set, owner).await.map_err(SyncError::from);
+    settle(ctx, owner).await;
+    let mut done = repeat_creations(ctx, set, owner).await.map_err(SyncError::from);
     // Asked before the cache is listed, because events may come in between.
     let may_write = done.is_ok() && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now());
     let nodes = nodes(ctx)?;
-    let pods = claim_pods(ctx, owner, selector).await?;
+    let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
+    // Pods are deleted only as they were seen. The events of the adopted ones enqueue the set.
+    let may_write = may_write && adopted.is_empty();
     let history = match history::find(ctx, set, owner, selector, &pods).await {
         // The changes enqueue the set.
         Ok(history) if history.has_relabelled => return Ok(Outcome::Done),
@@ -84,14 +87,18 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     let (now, generation) = (ctx.clock.now(), set.status.observed_generation);
     let backoff = |node: &str| ctx.memory.backoff(&owner.uid, node, generation, now);
     let mut snapshot = gather(set, &history.hash, cluster, backoff, ctx.clock.wall());
-    if let Some(node) = ctx.memory.last_failed_node(&owner.uid) {
-        snapshot.begin_after(&node);
-    }
     let annotation = ignore_unreachable_after(set.annotations.get(IGNORE_UNREACHABLE));
     snapshot.ignore_unreachable_after = annotation.clone().unwrap_or_default();
 
     let mut next = None;
+    if !may_write && ctx.memory.has_unknown_deletions(&owner.uid) {
+        let repeated = repeat_deletions(ctx, set, owner, &plan(&snapshot)).await;
+        done = done.and(repeated.map_err(SyncError::from));
+    }
     if may_write {
+        if let Some(node) = ctx.memory.last_failed_node(&owner.uid) {
+            snapshot.begin_after(&node);
+        }
         let plan = plan(&snapshot);
         done = apply(ctx, set, owner, &history.hash, &plan).await.map_err(SyncError::from);
         next = report(ctx, owner, &snapshot, &plan, annotation.err());
@@ -99,9 +106,10 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
             done = history::truncate(ctx, set, &history, &pods).await;
         }
     }
-    if let Some(at) = ctx.memory.expectations.expires_at(&owner.uid) {
+    let now = ctx.clock.now();
+    if let Some(at) = ctx.memory.next_deadline(&owner.uid, now) {
         // After a lost event nothing else would enqueue the set.
-        next = next.into_iter().chain([at.saturating_duration_since(ctx.clock.now())]).min();
+        next = next.into_iter().chain([at.saturating_duration_since(now)]).min();
     }
 
     // The status is written even after a failure, which has precedence over an error of the status (k/k#113787).
@@ -129,14 +137,14 @@ fn nodes(ctx: &Ctx) -> Result<Vec<Arc<Node>>, SyncError> {
 }
 
 /// The pods of the set, sorted. Orphans that match are adopted; own pods that are not selected any more are released.
-async fn claim_pods(ctx: &Ctx, owner: &Owner, selector: &Selector) -> Result<Vec<Arc<Pod>>, SyncError> {
+async fn claim_pods(ctx: &Ctx, owner: &Owner, selector: &Selector) -> Result<Claimed<Pod>, SyncError> {
     let store = ctx.pods.store();
     let mut candidates = store.by_index(&PodIndex::Owner(owner.uid.clone()))?;
     candidates.extend(store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?);
     let claimed = claim(ctx.control.writer(), owner, candidates, |it| selector.matches(&it.labels)).await;
-    let mut pods = claimed.map_err(SyncError::Pods)?.objects;
-    sort_pods(&mut pods);
-    Ok(pods)
+    let mut claimed = claimed.map_err(SyncError::Pods)?;
+    sort_pods(&mut claimed.objects);
+    Ok(claimed)
 }
 
 /// Sends events about what users must know, and sets the metric. Returns when to decide again without a change.

@@ -170,6 +170,9 @@ async fn acceptance_ds_030_a_pod_that_is_gone_already_is_no_error_and_not_expect
     assert!((1..=3).contains(&deleted.len()) && deleted.iter().all(|it| *it == gone), "{deleted:?}");
     world.taint("node-2", taints());
     pass(SEC).await;
+    assert!(!world.deleted().contains(&other), "the cache still shows the first pod");
+    world.cluster.unfreeze_watches("pods");
+    pass(SEC).await;
     assert!(world.deleted().contains(&other), "nothing is expected");
     assert!(!world.events().await.iter().any(|it| it.contains("FailedDelete")));
 }

@@ -2,7 +2,7 @@
 
 use daemonset_controller::Options;
 use harness::{Manager, NAMESPACE, failure, pass};
-use serde_json::json;
+use serde_json::{Value, json};
 use test_cluster::Interception;
 
 use crate::world::{SEC, World, target};
@@ -11,6 +11,14 @@ use crate::world::{SEC, World, target};
 fn fail_first(world: &World, words: &'static str, fate: &Interception) {
     let (mut first, fate) = (true, fate.clone());
     world.fail_requests(move |line, _| (line.starts_with(words) && std::mem::take(&mut first)).then(|| fate.clone()));
+}
+
+fn select_nodes(world: &World, selector: Option<Value>) {
+    world.edit(|spec| {
+        let pod = spec["template"]["spec"].as_object_mut().unwrap();
+        pod.remove("nodeSelector");
+        pod.extend(selector.map(|it| ("nodeSelector".to_owned(), it)));
+    });
 }
 
 /// A create whose answer is lost, or which is lost itself, must not lead to two pods.
@@ -43,6 +51,105 @@ async fn a_deletion_without_an_answer_is_sent_again_for_the_same_pod() {
         let deleted = world.deleted();
         assert!(deleted.len() > 1 && deleted.iter().all(|it| *it == pod), "{fate:?}: {deleted:?}");
     }
+}
+
+/// Upstream decides anew at once.
+#[tokio::test(start_paused = true)]
+async fn deletions_without_an_answer_are_not_repeated_after_the_spec_was_corrected() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    select_nodes(&world, Some(json!({ "wrong": "label" })));
+    pass(SEC).await;
+    let before = world.deleted().len();
+    assert!(before >= 3, "{:?}", world.deleted());
+    select_nodes(&world, None);
+    pass(SEC / 2).await;
+    world.cluster.stop_intercepting();
+    let before = world.deleted().len();
+    pass(80 * SEC).await;
+    assert_eq!((world.deleted().len(), world.pods().len()), (before, 3), "{:?}", world.lines());
+    // The requests have certainly ended then.
+    world.add_node("node-4");
+    world.kubelet(60).await;
+    assert_eq!((world.pods().len(), world.count("numberAvailable")), (4, 4));
+}
+
+/// Upstream has no memory of it. Waiting for the outcome must not keep a new node without its pod.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    let refused = format!("delete pods {}", world.pod_on("node-1"));
+    world.fail_requests(move |line, _| if line == refused { failure(500, "InternalError") } else { None });
+    world.set_image("two");
+    world.kubelet(5).await;
+    world.add_node("node-4");
+    world.kubelet(60).await;
+    let images = world.images();
+    assert_eq!(images.iter().filter(|(node, image)| **node != "node-1" && *image == "two").count(), 3, "{images:?}");
+    world.cluster.stop_intercepting();
+    world.update_set(|it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    world.kubelet(30).await;
+    assert!(world.images().values().all(|it| it == "two"), "{:?}", world.images());
+}
+
+/// Upstream deletes all of them.
+#[tokio::test(start_paused = true)]
+async fn ready_pods_that_a_late_cache_shows_as_unready_are_not_deleted() {
+    for surge in [json!({}), json!({ "maxSurge": 1, "maxUnavailable": 0 })] {
+        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": surge });
+        let (world, _manager) = World::running(4, json!({ "updateStrategy": strategy })).await;
+        let pods = world.pods();
+        for pod in &pods {
+            world.update_pod(pod, |it| it["status"]["conditions"][0]["status"] = json!("False"));
+        }
+        pass(SEC).await;
+        world.cluster.freeze_watches("pods");
+        pods.iter().for_each(|it| world.run(it));
+        world.set_image("two");
+        pass(10 * SEC).await;
+        let lost = pods.iter().filter(|it| world.pod(it)["metadata"]["deletionTimestamp"].is_string()).count();
+        assert_eq!(lost, 0, "{surge}: {:?}", world.lines());
+        world.cluster.unfreeze_watches("pods");
+        world.kubelet(60).await;
+        assert!(world.images().values().all(|it| it == "two"), "{surge}: {:?}", world.images());
+    }
+}
+
+/// Upstream decides from the late cache, and takes down the pod of another node.
+#[tokio::test(start_paused = true)]
+async fn while_the_cache_is_late_expectations_do_not_expire() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    // The cache gets nothing. The sync can list pods.
+    world.cluster.intercept(|call| match call.verb {
+        "watch" if call.resource == "pods" => Interception::Fail,
+        "list" if call.resource == "pods" && call.parameter("limit") != "100" => Interception::Fail,
+        _ => Interception::Pass,
+    });
+    world.cluster.break_watches("pods");
+    world.set_image("two");
+    pass(400 * SEC).await;
+    world.set_image("three");
+    pass(10 * SEC).await;
+    assert_eq!(world.deleted().len(), 1, "{:?}", world.lines());
+    world.cluster.stop_intercepting();
+    world.kubelet(150).await;
+    assert!(world.images().values().all(|it| it == "three"), "{:?}", world.images());
+}
+
+/// Upstream deletes all pods that it has planned to delete.
+#[tokio::test(start_paused = true)]
+async fn a_mistake_that_is_corrected_deletes_no_further_pods() {
+    let (world, _manager) = World::running(100, json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Delay(SEC)));
+    select_nodes(&world, Some(json!({ "wrong": "label" })));
+    pass(SEC / 2).await;
+    let sent = world.deleted().len();
+    assert!((1..100).contains(&sent), "{sent}");
+    select_nodes(&world, None);
+    pass(10 * SEC).await;
+    assert_eq!(world.deleted().len(), sent);
+    world.kubelet(10).await;
+    assert_eq!((world.pods().len(), world.count("numberAvailable")), (100, 100));
 }
 
 /// The pod of the first node exists, but the cache does not show it.
