@@ -18,7 +18,7 @@ mod warnings;
 use std::{fmt::Display, sync::Arc};
 
 use clock::Clock;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
@@ -117,6 +117,24 @@ impl Layers {
         if !self.0.retries {
             return self.send_identified(request).await;
         }
+        // A 503 does not show that a write did not happen, so nothing that follows shows it either.
+        let mut may_have_happened = false;
+        match self.send_with_retries(request, &mut may_have_happened).await {
+            Err(ApiError::NotSent(why)) if may_have_happened => {
+                Err(ApiError::unknown(format!("not repeated after a 503: {why}")))
+            }
+            Ok(response) if may_have_happened && response.status() == StatusCode::TOO_MANY_REQUESTS => {
+                Err(ApiError::unknown("a 503, and then 429"))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn send_with_retries(
+        &self,
+        request: Request<Body>,
+        may_have_happened: &mut bool,
+    ) -> Result<Response<Incoming>, ApiError> {
         let began = self.0.clock.now();
         let mut retries = 0;
         loop {
@@ -128,6 +146,7 @@ impl Layers {
                 return Ok(response);
             };
             retries += 1;
+            *may_have_happened |= response.status().is_server_error() && !request.method().is_safe();
             self.0.metrics.count_retry(response.status(), request.method());
             tracing::debug!(method = %request.method(), uri = %request.uri(), retries, ?wait, "Retrying after the time that the server requested");
             retry::discard(response).await;

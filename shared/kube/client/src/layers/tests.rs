@@ -142,6 +142,29 @@ async fn request_is_retried_ten_times_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn write_that_was_answered_with_503_has_an_unknown_outcome_if_it_cannot_be_repeated() {
+    let deletes = async |bench: &Bench| {
+        bench.controller().delete(&pods(), "ns", "a", &DeleteOptions::default()).await.unwrap_err()
+    };
+    let busy = Bench::scripted(&[(503, Some("1"), ""), (429, Some("60"), "")]);
+    assert!(matches!(deletes(&busy).await, ApiError::Unknown { .. }));
+    let refused = |number, _: &Request<Body>| async move {
+        if number == 0 { Ok(response(503, Some("1"), "")) } else { Err(BoxError::from(Unreachable("refused".into()))) }
+    };
+    assert!(matches!(deletes(&Bench::new(Term::endless, refused)).await, ApiError::Unknown { .. }));
+    let stopped = Bench::scripted(&[(503, Some("30"), "")]);
+    let stop = stopped.stop.clone();
+    let stopping = async move {
+        tokio::time::sleep(SECOND).await;
+        stop.cancel();
+    };
+    let (outcome, ()) = tokio::join!(deletes(&stopped), stopping);
+    assert!(matches!(outcome, ApiError::Unknown { .. }), "{outcome}");
+    let without_503 = Bench::scripted(&[(429, Some("1"), "")]);
+    assert!(matches!(deletes(&without_503).await, ApiError::Busy { .. }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn retry_after_is_one_minute_at_most() {
     const IN_THE_BODY: &str = r#"{"kind":"Status","details":{"retryAfterSeconds":4294967295}}"#;
     const NO_TIME: &str = "18446744073709551615";
