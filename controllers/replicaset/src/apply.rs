@@ -7,8 +7,8 @@ use client::ApiError;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    DeletionReader, Extra, NewestPods, Owner, PodTemplate, SlowStart, TemplateError, UnknownDeletion, UnknownOutcomes,
-    is_from_server, is_gone, longest_create, newest_pods, server_message,
+    DeletionReader, Extra, NewestPods, Owner, PodTemplate, RETRY_CHECK, SlowStart, TemplateError, UnknownDeletion,
+    UnknownOutcomes, is_from_server, is_gone, longest_create, newest_pods, server_message,
 };
 
 use crate::{
@@ -68,13 +68,14 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let has_expired =
         ctx.memory.expectations.renew_expired(&owner.uid, now) && !ctx.memory.has_unknown_deletions(&owner.uid);
     let is_due = ctx.memory.begin_unknown_creates_check(&owner.uid, now) || has_expired;
-    if is_due
-        && !ctx.stopping.is_cancelled()
-        && let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await
-    {
-        let awaited = if has_expired { list } else { pod };
-        ctx.memory.await_version(&owner.uid, awaited.clone());
-        enqueue_when_passed(ctx, owner, awaited);
+    if is_due && !ctx.stopping.is_cancelled() {
+        if let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await {
+            let awaited = if has_expired { list } else { pod };
+            ctx.memory.await_version(&owner.uid, awaited.clone());
+            enqueue_when_passed(ctx, owner, awaited);
+        } else if has_expired {
+            ctx.memory.expectations.expire_after(&owner.uid, RETRY_CHECK, ctx.clock.now());
+        }
     }
     ctx.memory.resolve_unknown(&owner.uid, |it| ctx.pods.store().has_passed(it));
 }
@@ -87,12 +88,15 @@ async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
         cache: ctx.pods.store(),
         limit: &ctx.call_limit,
         may_call: !ctx.stopping.is_cancelled(),
-        now: ctx.clock.now(),
+        clock: &ctx.clock,
     };
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    let (settled, left) = reader.settle(unknown, move || queue.add(key.clone())).await;
+    let enqueue = move || queue.add(key.clone());
+    let (settled, left) = reader.settle(unknown, enqueue.clone()).await;
     settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(&owner.uid, it));
     left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
+    let (_, left) = reader.settle(ctx.memory.take_unwanted_deletions(&owner.uid), enqueue).await;
+    left.into_iter().for_each(|it| ctx.memory.add_unwanted_deletion(&owner.uid, it));
 }
 
 /// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as
@@ -121,8 +125,10 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     let (mut again, mut later) = (Vec::new(), Vec::new());
     for deletion in unknown {
         if surplus == 0 {
-            // The set wants the pod again, and replaces it if it is deleted after all.
+            // The set wants the pod again, and replaces it if it is deleted after all. Until that is known the pod does
+            // not count as ready, because a Deployment would delete another one.
             ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
+            ctx.memory.add_unwanted_deletion(&owner.uid, deletion);
         } else if deletion.repeat_until > now && again.len() < surplus.saturating_sub(deleted + repeated) {
             again.push(deletion);
         } else {
@@ -190,7 +196,10 @@ pub(crate) async fn create<K: Kind>(
         let longest = if outcomes.pending { longest_create(ctx.api()) } else { Duration::ZERO };
         ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + longest);
     }
-    failure.map_or(Ok(()), |source| Err(ApplyError::Create { failed, wanted: count, source }))
+    match failure {
+        Some(source) => Err(ApplyError::Create { failed, wanted: count, source }),
+        None => check_cache(ctx, set),
+    }
 }
 
 /// Deletes these pods, in the state in which the cache shows them. They are expected before the first request.
@@ -204,7 +213,13 @@ pub(crate) async fn delete<K: Kind>(
         return Ok(());
     }
     ctx.memory.expectations.expect_deletions(&owner.uid, pods.iter().map(|it| it.meta.uid.clone()), ctx.clock.now());
-    Deletions { ctx, owner, set }.delete_all(pods.into_iter().map(|it| (it, None)).collect()).await
+    Deletions { ctx, owner, set }.delete_all(pods.into_iter().map(|it| (it, None)).collect()).await?;
+    check_cache(ctx, set)
+}
+
+/// Fails if calls may have been left out because the cache could not be read: nothing else would enqueue the set.
+fn check_cache<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> Result<(), ApplyError> {
+    Ok(ctx.sets.store().is_alive(&set.meta.as_ref()).map(drop)?)
 }
 
 /// The request body of each pod. The server generates the names.
@@ -214,9 +229,9 @@ fn body(set: &ReplicaSet, owner: &Owner) -> Result<Box<RawValue>, ApplyError> {
     Ok(template.pod(Extra { generate_name: &owner.generate_name(), ..Extra::default() })?)
 }
 
-/// Whether the set is as it was planned for. Hundreds of calls take a minute, in which a user may correct a mistake. If the
-/// cache cannot be read, the next sync decides.
-fn is_current<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> bool {
+/// Whether the set is as it was planned for. Hundreds of calls take a minute, in which a user may correct a mistake. Calls
+/// that are left out are decided anew by the next sync.
+pub(crate) fn is_current<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> bool {
     let stored = ctx.sets.store().get_same(&set.meta.namespace, &set.meta.name, &set.meta.uid);
     let is_same = |it: &ReplicaSet| it.meta.deletion.is_none() && it.generation == set.generation;
     stored.is_ok_and(|it| it.is_some_and(|it| is_same((*it).as_ref())))

@@ -34,6 +34,8 @@ struct SetMemory {
     unknown_creates: UnknownCreates,
     /// The deletions whose outcome is unknown.
     unknown_deletions: Vec<UnknownDeletion>,
+    /// Those of pods that the set wants again. They may still be executed.
+    unwanted_deletions: Vec<UnknownDeletion>,
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
     /// The namespace of the set is terminating. It never becomes active again.
@@ -95,12 +97,27 @@ impl Memory {
         self.change(set, |it| it.unknown_deletions.push(deletion));
     }
 
-    /// When an expectation expires, or the outcome of a write must be checked. A check that is due is made by the next
-    /// sync, which must not come before the back-off.
+    /// Returns and removes the deletions with an unknown outcome whose pods the set wants again.
+    pub(crate) fn take_unwanted_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
+        self.read(set, |it| std::mem::take(&mut it.unwanted_deletions)).unwrap_or_default()
+    }
+
+    /// Keeps a deletion with an unknown outcome whose pod the set wants again.
+    pub(crate) fn add_unwanted_deletion(&self, set: &Uid, deletion: UnknownDeletion) {
+        self.change(set, |it| it.unwanted_deletions.push(deletion));
+    }
+
+    /// The pods that the set wants again and that may still be deleted.
+    pub(crate) fn doubtful_pods(&self, set: &Uid) -> Vec<Uid> {
+        self.read(set, |it| it.unwanted_deletions.iter().map(|it| it.pod.meta.uid.clone()).collect())
+            .unwrap_or_default()
+    }
+
+    /// When an expectation expires, or the outcome of a write must be checked.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
         let checks = self.read(set, |it| {
-            let deletions = it.unknown_deletions.iter().map(|it| it.next_check(now));
-            deletions.chain(it.unknown_creates.next_check()).filter(|it| *it > now).min()
+            let deletions = it.unknown_deletions.iter().chain(&it.unwanted_deletions).map(|it| it.next_check(now));
+            deletions.chain(it.unknown_creates.next_check()).min()
         });
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
     }

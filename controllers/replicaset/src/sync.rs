@@ -14,7 +14,7 @@ use workload::{
 
 use crate::{
     Ctx,
-    apply::{ApplyError, create, delete, repeat_deletions, settle},
+    apply::{ApplyError, create, delete, is_current, repeat_deletions, settle},
     kind::Kind,
     rules::{
         backoff::streak,
@@ -75,12 +75,12 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     }
     settle(ctx, &owner).await;
     // Asked before the cache is listed, because events may come in between (k/k#8138).
-    let is_satisfied = ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now());
+    let is_fulfilled = ctx.memory.expectations.is_fulfilled(&owner.uid);
     let expected_deletions = ctx.memory.expectations.expected_deletions(&owner.uid);
-    if is_satisfied {
+    if is_fulfilled {
         ctx.memory.clear_unknown(&owner.uid);
     }
-    let may_change = is_satisfied && !owner.deleting;
+    let may_change = is_fulfilled && !owner.deleting;
 
     let mut own = ctx.pods.store().by_index(&PodIndex::Owner(owner.uid.clone()))?;
     // Any user may write the uid of the set into pods of other namespaces.
@@ -116,9 +116,13 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         let done = repeat_deletions(ctx, set, &owner, &active, &expected_deletions).await;
         (done, Managed::Skipped, expected_deletions)
     };
-    if done.is_err() {
+    let is_current = is_current(ctx, set);
+    if done.is_err() || !is_current {
+        // Not all calls were made.
         deleted = ctx.memory.expectations.expected_deletions(&owner.uid);
     }
+    deleted.extend(ctx.memory.doubtful_pods(&owner.uid));
+    let managed = if is_current { managed } else { Managed::Skipped };
     let managed = done.as_ref().err().map_or(managed, ApplyError::managed);
     // After a lost event nothing else would enqueue the set.
     let at = ctx.clock.now();
@@ -144,13 +148,13 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         }
         (Ok(()), written) => written,
     };
-    if let (Err(_), Some(next)) = (&result, next) {
-        // The back-off of the key may be longer.
+    if let (Err(_), Some(next)) = (&result, next.filter(|it| !it.is_zero())) {
+        // The back-off of the key may be longer. What is due already waits for it.
         ctx.queue.add_after(owner.key(), next);
     }
     result.map(|()| match next {
         // Not a success: if the next write fails too, its back-off must be longer.
-        Some(next) if !ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) => Outcome::Parked(next),
+        Some(next) if !ctx.memory.expectations.is_fulfilled(&owner.uid) => Outcome::Parked(next),
         next => next.map_or(Outcome::Done, Outcome::After),
     })
 }

@@ -160,7 +160,11 @@ async fn a_size_that_is_corrected_deletes_and_creates_no_further_pods() {
     let sent = world.call_count("delete pods");
     assert!((1..200).contains(&sent), "{sent}");
     world.scale(200);
-    pass(SEC / 4).await;
+    for _ in 0..200 {
+        pass(10 * MS).await;
+        let ready = world.count("readyReplicas");
+        assert!(ready >= 200 - sent, "{ready} of {sent}");
+    }
     assert_eq!(world.call_count("delete pods"), sent);
     pass(20 * SEC).await;
     assert_eq!((world.call_count("delete pods"), world.call_count("create pods")), (sent, sent));

@@ -61,6 +61,25 @@ async fn while_the_cache_is_late_expectations_do_not_expire() {
     assert_eq!((world.own().len(), world.call_count("delete pods"), waiting(&manager)), (2, 2, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_after_the_timeout_is_repeated() {
+    let (world, manager) = World::running_with(4, json!({}), WITHOUT_GATE).await;
+    let mut first = true;
+    world.cluster.intercept(move |call| match call.verb {
+        "watch" if call.resource == "pods" => Interception::Fail,
+        "list" if call.resource == "pods" && call.parameter("limit") != "100" => Interception::Fail,
+        "list" if call.resource == "pods" && std::mem::take(&mut first) => Interception::Fail,
+        _ => Interception::Pass,
+    });
+    world.cluster.break_watches("pods");
+    pass(MS).await;
+    world.scale(2);
+    pass(320 * SEC).await;
+    let lists =
+        world.cluster.requests().iter().filter(|it| it.verb == "list" && it.parameter("limit") == "100").count();
+    assert_eq!((lists, waiting(&manager)), (2, 1));
+}
+
 /// With the gate, the cache has passed the creation. So a pod that it does not show is gone again.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_was_removed_before_it_was_observed_is_created_again_within_seconds() {

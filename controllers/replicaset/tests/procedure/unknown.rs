@@ -154,6 +154,25 @@ async fn a_deletion_without_an_answer_is_not_repeated_when_the_pod_is_wanted_aga
     assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (3, 0, 0));
 }
 
+/// Upstream counts it, so that a Deployment deletes a ready pod of another set.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_wanted_again_and_may_still_be_deleted_does_not_count_as_ready() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    pass(10 * SEC).await;
+    assert_eq!(world.count("readyReplicas"), 3);
+    let no_answer = || Interception::status(504, "Timeout", "request timed out");
+    world.fail_requests(move |line, _| line.starts_with("delete pods").then(no_answer));
+    world.scale(2);
+    pass(100 * MS).await;
+    world.scale(3);
+    pass(100 * MS).await;
+    world.cluster.stop_intercepting();
+    pass(10 * SEC).await;
+    assert_eq!((world.count("readyReplicas"), world.count("replicas")), (2, 3));
+    pass(90 * SEC).await;
+    assert_eq!((world.count("readyReplicas"), world.call_count("create pods")), (3, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_deletions_are_repeated_than_pods_are_surplus() {
     let (world, manager) = World::running(5, json!({})).await;

@@ -129,6 +129,12 @@ impl Expectations {
         records.get(owner).is_none_or(|it| it.is_fulfilled() || it.has_expired(now))
     }
 
+    /// Whether nothing is outstanding, whatever the time. For a caller that looks at the server when the timeout is over.
+    #[must_use]
+    pub fn is_fulfilled(&self, owner: &Uid) -> bool {
+        self.0.lock().get(owner).is_none_or(Record::is_fulfilled)
+    }
+
     /// Whether all expected deletions were observed, regardless of creations.
     #[must_use]
     pub fn has_observed_deletions(&self, owner: &Uid, now: Instant) -> bool {
@@ -149,6 +155,13 @@ impl Expectations {
         let mut records = self.0.lock();
         let expired = records.get_mut(owner).filter(|it| !it.is_fulfilled() && it.has_expired(now));
         expired.map(|it| it.since = now).is_some()
+    }
+
+    /// Ends the timeout of `owner` after this delay: the look at the server has failed.
+    pub fn expire_after(&self, owner: &Uid, delay: Duration, now: Instant) {
+        if let (Some(record), Some(since)) = (self.0.lock().get_mut(owner), (now + delay).checked_sub(TTL)) {
+            record.since = since;
+        }
     }
 
     /// When the timeout of `owner` is over; `None` if nothing is outstanding. A sync that must not write is requeued

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{Pod, Typed, Uid};
 use client::{Api, ApiError};
-use clock::Instant;
+use clock::{Clock, Instant};
 use informer::Store;
 
 use crate::{CallLimit, REPEAT_FOR, RETRY_CHECK, end_of_request};
@@ -53,8 +53,8 @@ pub struct DeletionReader<'a> {
     pub limit: &'a CallLimit,
     /// False while the manager stops: then only the cache is read.
     pub may_call: bool,
-    /// Taken before the reads.
-    pub now: Instant,
+    /// The clock.
+    pub clock: &'a Clock,
 }
 
 impl DeletionReader<'_> {
@@ -67,15 +67,17 @@ impl DeletionReader<'_> {
         enqueue: impl Fn() + Clone + Send + Sync + 'static,
     ) -> (Vec<Uid>, Vec<UnknownDeletion>) {
         let results = self.limit.call_each(deletions.iter().collect(), |it| self.is_settled(it, enqueue.clone())).await;
+        // The reads took time.
+        let now = self.clock.now();
         let (mut settled, mut left) = (Vec::new(), Vec::new());
         for (mut deletion, is_settled) in deletions.into_iter().zip(results) {
             if is_settled {
                 settled.push(deletion.pod.meta.uid.clone());
                 continue;
             }
-            if deletion.check_at <= self.now {
+            if deletion.check_at <= now {
                 // The read failed, or the cache is late.
-                deletion.check_at = self.now + RETRY_CHECK;
+                deletion.check_at = now + RETRY_CHECK;
             }
             left.push(deletion);
         }
@@ -90,7 +92,7 @@ impl DeletionReader<'_> {
         if !cached.is_some_and(|it| is_unchanged(&it)) {
             return true;
         }
-        if self.now < deletion.check_at || !self.may_call {
+        if self.clock.now() < deletion.check_at || !self.may_call {
             return false;
         }
         match self.api.find::<Pod>(&Pod::resource(), &pod.namespace, &pod.name).await {
