@@ -10,8 +10,8 @@ use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Value, json, value::RawValue};
 use workload::{
-    Claim, DeletionReader, Extra, MAX_REQUEST_TIME, NewestPods, Owner, PodTemplate, PreparedTemplate, SlowStart,
-    TemplateError, UnknownDeletion, UnknownOutcomes, claim_decision, is_gone, newest_pods,
+    Claim, DeletionReader, Extra, MAX_REQUEST_TIME, NewestPods, Owner, PodTemplate, PreparedTemplate, RETRY_CHECK,
+    SlowStart, TemplateError, UnknownDeletion, UnknownOutcomes, claim_decision, is_gone, newest_pods,
 };
 
 use crate::{
@@ -20,8 +20,8 @@ use crate::{
     rules::{
         names::pod_name,
         placement::{TOLERATED, TOLERATED_WITH_HOST_NETWORK},
-        plan::{Creation, DeleteCause, Plan},
-        snapshot::{GENERATION_LABEL, node_name},
+        plan::{Creation, DeleteCause, Plan, may_repeat_deletion},
+        snapshot::{GENERATION_LABEL, Snapshot, node_name},
     },
 };
 
@@ -62,18 +62,19 @@ pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
         let (queue, key) = (ctx.queue.clone(), owner.key());
         move || queue.add(key.clone())
     };
-    let (cache, now, may_call) = (ctx.pods.store(), ctx.clock.now(), !ctx.stopping.is_cancelled());
-    let reader = DeletionReader { api: ctx.api(), cache, limit: &ctx.call_limit, may_call, now };
+    let (cache, may_call) = (ctx.pods.store(), !ctx.stopping.is_cancelled());
+    let reader = DeletionReader { api: ctx.api(), cache, limit: &ctx.call_limit, may_call, clock: &ctx.clock };
     let (settled, left) = reader.settle(ctx.memory.take_unknown_deletions(uid), enqueue.clone()).await;
     settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(uid, it));
     left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(uid, it));
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795).
-    if ctx.memory.expectations.renew_expired(uid, now)
-        && may_call
-        && let Some(NewestPods { list, .. }) = newest_pods(ctx.api(), &owner.namespace).await
-    {
-        ctx.memory.await_version(uid, list.clone());
-        cache.call_when_passed(list, Box::new(enqueue));
+    if ctx.memory.expectations.renew_expired(uid, ctx.clock.now()) && may_call {
+        if let Some(NewestPods { list, .. }) = newest_pods(ctx.api(), &owner.namespace).await {
+            ctx.memory.await_version(uid, list.clone());
+            cache.call_when_passed(list, Box::new(enqueue));
+        } else {
+            ctx.memory.expectations.expire_after(uid, RETRY_CHECK, ctx.clock.now());
+        }
     }
     // Unknown deletions have their own times.
     if !ctx.memory.has_unknown_deletions(uid) {
@@ -87,7 +88,7 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
         return Ok(());
     }
     let creations = ctx.memory.take_unknown_creations(&owner.uid);
-    if ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
+    if ctx.memory.expectations.is_fulfilled(&owner.uid) {
         return Ok(());
     }
     let calls = Calls { ctx, owner, set: None };
@@ -103,9 +104,7 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
         }
     }
     let failures = calls.make(left).await;
-    if !ctx.memory.has_unknown_creations(&owner.uid)
-        && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now())
-    {
+    if !ctx.memory.has_unknown_creations(&owner.uid) && ctx.memory.expectations.is_fulfilled(&owner.uid) {
         // The last creations were given up, so this sync decides anew.
         return Ok(());
     }
@@ -116,25 +115,25 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
     }
 }
 
-/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, if the
-/// present plan contains them.
+/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, if they
+/// are still right.
 pub(crate) async fn repeat_deletions(
     ctx: &Ctx,
     set: &DaemonSet,
     owner: &Owner,
-    plan: &Plan<'_>,
+    snapshot: &Snapshot<'_>,
 ) -> Result<(), ApplyError> {
     if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
     let now = ctx.clock.now();
-    let is_wanted = |it: &UnknownDeletion| {
-        it.repeat_until > now && plan.delete.iter().any(|(pod, _)| pod.meta.uid == it.pod.meta.uid)
-    };
-    let (again, later): (Vec<_>, Vec<_>) =
-        ctx.memory.take_unknown_deletions(&owner.uid).into_iter().partition(is_wanted);
+    let (again, later): (Vec<_>, Vec<_>) = ctx
+        .memory
+        .take_unknown_deletions(&owner.uid)
+        .into_iter()
+        .partition(|it| it.repeat_until > now && may_repeat_deletion(snapshot, &it.pod));
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
-    let again = again.into_iter().map(|it| (it.pod.clone(), Some(it))).collect();
+    let again = again.into_iter().map(|it| Deleting { pod: it.pod.clone(), cause: None, earlier: Some(it) }).collect();
     Calls { ctx, owner, set: Some(set) }.delete_all(again).await
 }
 
@@ -160,10 +159,15 @@ pub(crate) async fn apply(
         // The next leader does the rest.
         return created;
     }
-    delete.iter().for_each(|(pod, cause)| calls.report(set, pod, *cause));
-    let deletions = delete.iter().map(|(pod, _)| (Arc::new((*pod).clone()), None)).collect();
-    let deleted = calls.delete_all(deletions).await;
-    created.and(deleted)
+    let deleting = |(pod, cause): &(&Pod, DeleteCause)| Deleting {
+        pod: Arc::new((*pod).clone()),
+        cause: Some(*cause),
+        earlier: None,
+    };
+    let deleted = calls.delete_all(delete.iter().map(deleting).collect()).await;
+    created.and(deleted)?;
+    // If calls were left out because the cache could not be read, nothing else would enqueue the set.
+    Ok(ctx.sets.store().is_alive(&set.meta.as_ref()).map(drop)?)
 }
 
 /// The creations of pods (`CreatePodTemplate`).
@@ -244,8 +248,15 @@ struct Calls<'a> {
 
 /// A pod to create, and [`UnknownCreation::keep_until`] if it was sent before.
 type Creating = (NewPod, Option<Instant>);
-/// A pod to delete, and what is known of earlier requests.
-type Deleting = (Arc<Pod>, Option<UnknownDeletion>);
+
+/// A pod to delete.
+struct Deleting {
+    pod: Arc<Pod>,
+    /// `None` for a repeated request.
+    cause: Option<DeleteCause>,
+    /// What is known of earlier requests.
+    earlier: Option<UnknownDeletion>,
+}
 
 impl Calls<'_> {
     /// After a batch with a failure nothing more is created.
@@ -320,7 +331,7 @@ impl Calls<'_> {
 
     /// Deletes a pod in the state in which the cache shows it: a late cache may show all pods as not available. If that
     /// certainly failed, the deletion is not expected any more.
-    async fn delete(&self, (pod, earlier): Deleting) -> Result<(), ApiError> {
+    async fn delete(&self, Deleting { pod, cause, earlier }: Deleting) -> Result<(), ApiError> {
         let Self { ctx, owner, .. } = self;
         if !self.is_current() {
             match earlier {
@@ -329,7 +340,13 @@ impl Calls<'_> {
             }
             return Ok(());
         }
-        let Err(err) = ctx.control.delete_as_seen(owner, &pod).await else { return Ok(()) };
+        let outcome = ctx.control.delete_as_seen(owner, &pod).await;
+        if let (Some(cause), Some(set)) = (cause, self.set)
+            && !matches!(outcome, Err(ApiError::Conflict(_)))
+        {
+            self.report(set, &pod, cause);
+        }
+        let Err(err) = outcome else { return Ok(()) };
         if is_gone(&err, &pod.meta.name) {
             // Otherwise its watch event will come. Until then it would count as a pod of the set.
             if ctx.pods.store().is_gone(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid) {
@@ -346,7 +363,7 @@ impl Calls<'_> {
     }
 
     /// Whether the set is as it was planned for. A plan of hundreds of calls takes a minute, in which a user may correct a
-    /// mistake. If the cache cannot be read, the next sync decides.
+    /// mistake. Calls that are left out are decided anew by the next sync.
     fn is_current(&self) -> bool {
         self.set.is_none_or(|planned| {
             let meta = &planned.meta;

@@ -95,21 +95,25 @@ impl Memory {
 
     /// A cache that has passed `version` shows everything that was expected for too long.
     pub(crate) fn await_version(&self, set: &Uid, version: Version) {
-        self.change(set, |it| it.awaited = Some(version));
+        self.change(set, |it| {
+            it.awaited.get_or_insert(version);
+        });
     }
 
-    /// If the cache has passed the awaited version, nothing is expected any more.
+    /// If the cache has passed the awaited version, nothing is expected any more. What is expected later has nothing to do
+    /// with this version.
     pub(crate) fn resolve_expired(&self, set: &Uid, has_passed: impl Fn(&Version) -> bool) {
-        if self.read(set, |it| it.awaited.take_if(|it| has_passed(it)).is_some()).unwrap_or_default() {
+        let is_fulfilled = self.expectations.is_fulfilled(set);
+        let is_over = |awaited: &mut Version| is_fulfilled || has_passed(awaited);
+        if self.read(set, |it| it.awaited.take_if(is_over).is_some()).unwrap_or_default() {
             self.expectations.delete(set);
         }
     }
 
-    /// When expectations expire, or the outcome of a deletion must be checked. A check that is due is made by the next
-    /// sync, which must not come before the back-off.
+    /// When expectations expire, or the outcome of a deletion must be checked.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
         let checks = self.read(set, |it| it.unknown_deletions.iter().map(|it| it.next_check(now)).min());
-        checks.flatten().filter(|it| *it > now).into_iter().chain(self.expectations.expires_at(set)).min()
+        checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
     }
 
     fn read<T>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> T) -> Option<T> {
@@ -164,5 +168,28 @@ impl Memory {
         self.expectations.delete(set);
         self.notices.remove(set);
         self.sets.lock().remove(set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn an_awaited_version_does_not_concern_later_expectations() {
+        let (memory, set, now) = (Memory::default(), Uid::new("u"), Clock::system().now());
+        let expect = |pod: &str| memory.expectations.expect(&set, 0, [Uid::new(pod)], now);
+        expect("a");
+        memory.await_version(&set, Version::from(20));
+        memory.expectations.deletion_observed(&set, &Uid::new("a"));
+        memory.resolve_expired(&set, |_| false);
+        expect("b");
+        memory.resolve_expired(&set, |_| true);
+        assert!(!memory.expectations.is_fulfilled(&set));
+        memory.await_version(&set, Version::from(20));
+        memory.resolve_expired(&set, |_| true);
+        assert!(memory.expectations.is_fulfilled(&set));
     }
 }

@@ -64,11 +64,9 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     settle(ctx, owner).await;
     let mut done = repeat_creations(ctx, set, owner).await.map_err(SyncError::from);
     // Asked before the cache is listed, because events may come in between.
-    let may_write = done.is_ok() && ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now());
+    let may_write = done.is_ok() && ctx.memory.expectations.is_fulfilled(&owner.uid);
     let nodes = nodes(ctx)?;
     let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
-    // Pods are deleted only as they were seen. The events of the adopted ones enqueue the set.
-    let may_write = may_write && adopted.is_empty();
     let history = match history::find(ctx, set, owner, selector, &pods).await {
         // The changes enqueue the set.
         Ok(history) if history.has_relabelled => return Ok(Outcome::Done),
@@ -92,14 +90,16 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
 
     let mut next = None;
     if !may_write && ctx.memory.has_unknown_deletions(&owner.uid) {
-        let repeated = repeat_deletions(ctx, set, owner, &plan(&snapshot)).await;
+        let repeated = repeat_deletions(ctx, set, owner, &snapshot).await;
         done = done.and(repeated.map_err(SyncError::from));
     }
     if may_write {
         if let Some(node) = ctx.memory.last_failed_node(&owner.uid) {
             snapshot.begin_after(&node);
         }
-        let plan = plan(&snapshot);
+        let mut plan = plan(&snapshot);
+        // Pods are deleted only as they were seen. The events of the adopted ones enqueue the set.
+        plan.delete.retain(|(pod, _)| !adopted.contains(&pod.meta.uid));
         done = apply(ctx, set, owner, &history.hash, &plan).await.map_err(SyncError::from);
         next = report(ctx, owner, &snapshot, &plan, annotation.err());
         if done.is_ok() {
@@ -123,8 +123,8 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
         }
         (Ok(()), written) => written,
     };
-    if let (Err(_), Some(next)) = (&result, next) {
-        // The back-off of the key may be longer.
+    if let (Err(_), Some(next)) = (&result, next.filter(|it| !it.is_zero())) {
+        // The back-off of the key may be longer. What is due already waits for it.
         ctx.queue.add_after(set.meta.as_ref().key(), next);
     }
     result.map(|()| next.map_or(Outcome::Done, Outcome::After))

@@ -69,6 +69,23 @@ pub(crate) fn plan<'a>(snapshot: &Snapshot<'a>) -> Plan<'a> {
     plan
 }
 
+/// Whether a deletion that a plan had chosen may be sent again. The pod is in the same state; its node, the other pods and
+/// the spec may not be.
+pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod) -> bool {
+    let is_same = |it: &Pod| it.meta.uid == pod.meta.uid;
+    let has_pod = |it: &&NodePods<'_>| it.not_deleting().any(is_same);
+    let Some(node) = snapshot.nodes.iter().find(has_pod) else {
+        return snapshot.without_node.iter().any(|it| is_same(it));
+    };
+    match (node.fit, &pod.phase) {
+        (Fit::No, _) | (_, PodPhase::Failed | PodPhase::Succeeded) => true,
+        // It depends on the state of both pods.
+        _ if snapshot.may_surge() => false,
+        _ if node.not_deleting().count() > 1 => true,
+        _ => snapshot.set.spec.update_strategy == UpdateStrategyType::RollingUpdate && !snapshot.is_updated(pod),
+    }
+}
+
 impl<'a> Plan<'a> {
     /// One node (`podsShouldBeOnNode`).
     fn manage(&mut self, snapshot: &Snapshot<'a>, node: &NodePods<'a>) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{failure, pass};
+use harness::{NAMESPACE, failure, pass};
 use serde_json::json;
 
 use crate::world::{MS, SEC, World, on_delete, rolling, target};
@@ -24,6 +24,25 @@ async fn acceptance_ds_022_a_failed_pod_and_the_surplus_are_deleted_with_one_eve
     let failed: Vec<&String> = events.iter().filter(|it| it.contains(" FailedDaemonPod: ")).collect();
     let wanted = "Warning FailedDaemonPod: Found failed daemon pod n/failed on node node-1, will try to kill it";
     assert_eq!((failed, world.event_count("FailedDaemonPod")), (vec![&wanted.to_owned()], 1));
+}
+
+/// The kubelet may write the status of the pod meanwhile. Nothing was deleted, so no back-off begins.
+#[tokio::test(start_paused = true)]
+async fn a_failed_pod_that_has_changed_is_deleted_without_a_delay() {
+    let (world, _manager) = World::running(1, json!({})).await;
+    let (pod, cluster, mut first) = (world.pod_on("node-1"), world.cluster.clone(), true);
+    world.fail_requests(move |line, _| {
+        if let Some(pod) = line.strip_prefix("delete pods ").filter(|_| std::mem::take(&mut first)) {
+            cluster.update("pods", NAMESPACE, pod, |it| it["status"]["message"] = json!("again"));
+        }
+        None
+    });
+    world.end(&pod, "Failed");
+    pass(SEC / 2).await;
+    assert_eq!(world.deleted().len(), 2, "{:?}", world.lines());
+    assert!(world.pod(&pod)["status"]["phase"] == "Pending", "it is a new pod");
+    pass(SEC).await;
+    assert_eq!(world.event_count("FailedDaemonPod"), 1);
 }
 
 #[tokio::test(start_paused = true)]

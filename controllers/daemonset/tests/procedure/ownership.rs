@@ -135,11 +135,12 @@ async fn a_release_that_fails_is_tried_once_in_each_sync() {
 
 /// A delete by name would delete the pod that another client created in the meantime.
 #[tokio::test(start_paused = true)]
-async fn a_deletion_names_the_uid_of_the_pod() {
+async fn a_deletion_names_the_pod_as_it_was_seen() {
     let (world, _manager) = World::running(1, json!({})).await;
-    let uid: Value = world.pod(&world.pod_on("node-1"))["metadata"]["uid"].clone();
+    let pod: Value = world.pod(&world.pod_on("node-1"))["metadata"].clone();
+    let seen = json!({ "uid": pod["uid"], "resourceVersion": pod["resourceVersion"] });
     world.set_image("two");
     pass(SEC).await;
     let calls = world.calls();
-    assert_eq!(calls.iter().find(|it| it.verb == "delete").unwrap().json()["preconditions"]["uid"], uid);
+    assert_eq!(calls.iter().find(|it| it.verb == "delete").unwrap().json()["preconditions"], seen);
 }

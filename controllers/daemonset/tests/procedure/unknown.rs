@@ -95,24 +95,114 @@ async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
 /// Upstream deletes all of them.
 #[tokio::test(start_paused = true)]
 async fn ready_pods_that_a_late_cache_shows_as_unready_are_not_deleted() {
-    for surge in [json!({}), json!({ "maxSurge": 1, "maxUnavailable": 0 })] {
-        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": surge });
-        let (world, _manager) = World::running(4, json!({ "updateStrategy": strategy })).await;
-        let pods = world.pods();
-        for pod in &pods {
-            world.update_pod(pod, |it| it["status"]["conditions"][0]["status"] = json!("False"));
-        }
-        pass(SEC).await;
-        world.cluster.freeze_watches("pods");
-        pods.iter().for_each(|it| world.run(it));
-        world.set_image("two");
-        pass(10 * SEC).await;
-        let lost = pods.iter().filter(|it| world.pod(it)["metadata"]["deletionTimestamp"].is_string()).count();
-        assert_eq!(lost, 0, "{surge}: {:?}", world.lines());
-        world.cluster.unfreeze_watches("pods");
-        world.kubelet(60).await;
-        assert!(world.images().values().all(|it| it == "two"), "{surge}: {:?}", world.images());
+    let (world, _manager) = World::running(4, json!({})).await;
+    let pods = world.pods();
+    for pod in &pods {
+        world.update_pod(pod, |it| it["status"]["conditions"][0]["status"] = json!("False"));
     }
+    pass(SEC).await;
+    world.cluster.freeze_watches("pods");
+    pods.iter().for_each(|it| world.run(it));
+    world.set_image("two");
+    pass(10 * SEC).await;
+    let lost = pods.iter().filter(|it| world.pod(it)["metadata"]["deletionTimestamp"].is_string()).count();
+    assert_eq!(lost, 0, "{:?}", world.lines());
+    world.cluster.unfreeze_watches("pods");
+    world.kubelet(60).await;
+    assert!(world.images().values().all(|it| it == "two"), "{:?}", world.images());
+}
+
+/// Upstream deletes it, and the second pod is not ready yet.
+#[tokio::test(start_paused = true)]
+async fn with_surge_an_outdated_pod_that_is_ready_again_is_not_deleted() {
+    let surge = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } });
+    let (world, _manager) = World::running(1, json!({ "updateStrategy": surge })).await;
+    let old = world.pod_on("node-1");
+    world.set_image("two");
+    pass(SEC).await;
+    assert_eq!(world.pods().len(), 2);
+    let set_ready = |it: &mut Value, ready: &str| it["status"]["conditions"][0]["status"] = json!(ready);
+    let cluster = world.cluster.clone();
+    world.fail_requests(move |line, _| {
+        if let Some(pod) = line.strip_prefix("delete pods ") {
+            cluster.update("pods", NAMESPACE, pod, |it| set_ready(it, "True"));
+        }
+        None
+    });
+    world.update_pod(&old, |it| set_ready(it, "False"));
+    pass(5 * SEC).await;
+    assert_eq!(world.deleted(), [old.clone()]);
+    assert!(world.pod(&old)["metadata"]["deletionTimestamp"].is_null());
+}
+
+/// The timeout of expectations is over while the server is read. Upstream has forgotten the deletion.
+#[tokio::test(start_paused = true)]
+async fn expectations_do_not_expire_while_the_server_is_read() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    world.cluster.intercept(|call| match (call.verb, &*call.resource) {
+        ("delete", "pods") => Interception::status(504, "Timeout", "request timed out"),
+        ("list", "pods") => Interception::Hang,
+        _ => Interception::Pass,
+    });
+    let pod = world.pod_on("node-1");
+    world.set_image("two");
+    pass(900 * SEC).await;
+    assert!(world.deleted().iter().all(|it| *it == pod), "{:?}", world.deleted());
+}
+
+/// Upstream sends it again at once.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_lost_is_repeated_although_the_next_plan_would_begin_with_another() {
+    for change in ["another pod of the rollout is gone", "the pod has failed", "another node has failed before"] {
+        let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
+        let (world, _manager) = World::running(3, json!({ "updateStrategy": rolling })).await;
+        let lost = world.pod_on("node-2");
+        fail_first(&world, Box::leak(format!("delete pods {lost}").into_boxed_str()), &Interception::Fail);
+        match change {
+            "the pod has failed" => world.end(&lost, "Failed"),
+            "another node has failed before" => {
+                world.update_pod(&world.pod_on("node-1"), |it| it["metadata"]["labels"]["a"] = json!("b"));
+                world.set_image("two");
+            }
+            _ => world.set_image("two"),
+        }
+        world.kubelet(8).await;
+        assert_eq!(world.deleted().iter().filter(|it| **it == lost).count(), 2, "{change}: {:?}", world.lines());
+    }
+}
+
+/// Not every read is answered. Nothing else would enqueue the set.
+#[tokio::test(start_paused = true)]
+async fn after_a_read_that_hangs_the_outcome_is_read_again() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    world.cluster.intercept(|call| match (call.verb, &*call.resource) {
+        ("delete", "pods") => Interception::status(504, "Timeout", "request timed out"),
+        ("list", "pods") => Interception::Hang,
+        _ => Interception::Pass,
+    });
+    world.set_image("two");
+    pass(120 * SEC).await;
+    world.cluster.stop_intercepting();
+    // The deadline of a request, and the delay after it.
+    world.kubelet(85).await;
+    assert!(world.images().values().any(|it| it == "two"), "{:?}", world.images());
+}
+
+/// The adoption is answered, and changes nothing. Upstream creates the pods of other nodes.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_adopted_prevents_no_others() {
+    let world = World::with_nodes(2);
+    world.add_pod("orphan", json!({ "app": "web" }), "node-1", 50);
+    let orphan = world.pod("orphan");
+    world.fail_requests(move |line, _| {
+        let body = orphan.clone();
+        (line == "patch pods orphan").then(|| Interception::Answer { status: 200, headers: Vec::new(), body })
+    });
+    let _manager = world.start().await;
+    world.set(json!({}));
+    world.kubelet(10).await;
+    assert_eq!(world.pod_nodes(), ["node-1", "node-2"]);
+    assert_eq!(world.count("observedGeneration"), 1);
 }
 
 /// Upstream decides from the late cache, and takes down the pod of another node.
