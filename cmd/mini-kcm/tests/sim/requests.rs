@@ -2,12 +2,13 @@
 
 use testing::sim::World;
 
-/// Every DELETE has the uid as precondition. Every patch of these resources has a uid. With `needs_version` each DELETE
-/// and each patch of a spec has the resourceVersion too.
-pub(crate) fn check_preconditions(world: &World, patched: &'static [&'static str], needs_version: bool) {
+/// Every DELETE has the uid as precondition. Every patch of the `patched` resources has a uid. For the `versioned` ones each
+/// DELETE and each patch of a spec has the resourceVersion too.
+pub(crate) fn check_preconditions(world: &World, patched: &'static [&'static str], versioned: &'static [&'static str]) {
     let reporter = world.clone();
     world.cluster().intercept(move |call| {
         let body = call.json();
+        let needs_version = versioned.contains(&&*call.resource);
         let named = match call.verb {
             "delete" => {
                 let preconditions = &body["preconditions"];

@@ -160,7 +160,7 @@ fn start(world: &World, may_be_evicted: bool, rng: &mut Rng) -> SharedModel {
         events.report(write);
         check_write(&mut model.lock(), write, clock.now())
     });
-    requests::check_preconditions(world, &[PODS, "replicasets"], true);
+    requests::check_preconditions(world, &[PODS, "replicasets"], &[PODS, "replicasets"]);
     requests::check_statuses(world, &["deployments", "replicasets", "replicationcontrollers"]);
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
     let run_pod = move |pod, rng| run_pod(pod, may_be_evicted, rng);
