@@ -131,7 +131,7 @@ async fn with_surge_an_outdated_pod_that_is_ready_again_is_not_deleted() {
     });
     world.update_pod(&old, |it| set_ready(it, "False"));
     pass(5 * SEC).await;
-    assert_eq!(world.deleted(), [old.clone()]);
+    assert_eq!(world.deleted(), std::slice::from_ref(&old));
     assert!(world.pod(&old)["metadata"]["deletionTimestamp"].is_null());
 }
 
