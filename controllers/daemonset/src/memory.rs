@@ -62,6 +62,13 @@ struct KnownRevision {
     at: usize,
 }
 
+impl SetMemory {
+    /// When the outcomes of deletions must be checked.
+    fn checks(&self, now: Instant) -> impl Iterator<Item = Instant> {
+        self.unknown_deletions.iter().map(move |it| it.next_check(now))
+    }
+}
+
 impl Memory {
     /// Returns and removes the creations whose outcome is unknown.
     pub(crate) fn take_unknown_creations(&self, set: &Uid) -> Vec<UnknownCreation> {
@@ -96,7 +103,10 @@ impl Memory {
     /// A cache that has passed `version` shows everything that was expected for too long.
     pub(crate) fn await_version(&self, set: &Uid, version: Version) {
         self.change(set, |it| {
-            it.awaited.get_or_insert(version);
+            // After the restore of an older etcd the earlier one may never come.
+            if it.awaited.as_ref().is_none_or(|awaited| version.is_older_than(awaited)) {
+                it.awaited = Some(version);
+            }
         });
     }
 
@@ -110,10 +120,15 @@ impl Memory {
         }
     }
 
-    /// When expectations expire, or the outcome of a deletion must be checked.
+    /// When expectations expire, or the outcome of a deletion must be checked. A check that is due is not contained.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
-        let checks = self.read(set, |it| it.unknown_deletions.iter().map(|it| it.next_check(now)).min());
+        let checks = self.read(set, |it| it.checks(now).filter(|it| *it > now).min());
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
+    }
+
+    /// Whether the outcome of a deletion must be checked now.
+    pub(crate) fn is_check_due(&self, set: &Uid, now: Instant) -> bool {
+        self.read(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
     }
 
     fn read<T>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> T) -> Option<T> {
@@ -189,7 +204,9 @@ mod tests {
         memory.resolve_expired(&set, |_| true);
         assert!(!memory.expectations.is_fulfilled(&set));
         memory.await_version(&set, Version::from(20));
-        memory.resolve_expired(&set, |_| true);
+        memory.await_version(&set, Version::from(5));
+        memory.await_version(&set, Version::from(30));
+        memory.resolve_expired(&set, |it| *it == Version::from(5));
         assert!(memory.expectations.is_fulfilled(&set));
     }
 }

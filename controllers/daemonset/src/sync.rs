@@ -123,10 +123,11 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
         }
         (Ok(()), written) => written,
     };
-    if let (Err(_), Some(next)) = (&result, next.filter(|it| !it.is_zero())) {
-        // The back-off of the key may be longer. What is due already waits for it.
+    if let (Err(_), Some(next)) = (&result, next) {
+        // The back-off of the key may be longer. A check that is due waits for it.
         ctx.queue.add_after(set.meta.as_ref().key(), next);
     }
+    let next = if ctx.memory.is_check_due(&owner.uid, ctx.clock.now()) { Some(Duration::ZERO) } else { next };
     result.map(|()| next.map_or(Outcome::Done, Outcome::After))
 }
 

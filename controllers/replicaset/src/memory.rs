@@ -46,6 +46,14 @@ struct SetMemory {
     status_at: Option<Instant>,
 }
 
+impl SetMemory {
+    /// When the outcomes of writes must be checked.
+    fn checks(&self, now: Instant) -> impl Iterator<Item = Instant> {
+        let deletions = self.unknown_deletions.iter().chain(&self.unwanted_deletions).map(move |it| it.next_check(now));
+        deletions.chain(self.unknown_creates.next_check())
+    }
+}
+
 impl Memory {
     /// Whether the outcome of a creation is unknown.
     pub(crate) fn has_unknown_creates(&self, set: &Uid) -> bool {
@@ -113,13 +121,15 @@ impl Memory {
             .unwrap_or_default()
     }
 
-    /// When an expectation expires, or the outcome of a write must be checked.
+    /// When an expectation expires, or the outcome of a write must be checked. A check that is due is not contained.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
-        let checks = self.read(set, |it| {
-            let deletions = it.unknown_deletions.iter().chain(&it.unwanted_deletions).map(|it| it.next_check(now));
-            deletions.chain(it.unknown_creates.next_check()).min()
-        });
+        let checks = self.read(set, |it| it.checks(now).filter(|it| *it > now).min());
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
+    }
+
+    /// Whether the outcome of a write must be checked now.
+    pub(crate) fn is_check_due(&self, set: &Uid, now: Instant) -> bool {
+        self.read(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
     }
 
     /// A creation was refused because the namespace is terminating.

@@ -148,9 +148,12 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         }
         (Ok(()), written) => written,
     };
-    if let (Err(_), Some(next)) = (&result, next.filter(|it| !it.is_zero())) {
-        // The back-off of the key may be longer. What is due already waits for it.
+    if let (Err(_), Some(next)) = (&result, next) {
+        // The back-off of the key may be longer. A check that is due waits for it.
         ctx.queue.add_after(owner.key(), next);
+    }
+    if ctx.memory.is_check_due(&owner.uid, ctx.clock.now()) {
+        next = Some(Duration::ZERO);
     }
     result.map(|()| match next {
         // Not a success: if the next write fails too, its back-off must be longer.

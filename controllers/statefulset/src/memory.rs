@@ -93,9 +93,11 @@ impl Memory {
         }
     }
 
-    /// The time until the next pod must be read from the server; zero if it is due.
-    pub(crate) fn next_check(&self, set: &Uid, now: Instant) -> Option<Duration> {
-        self.deleted.lock().get(set)?.values().map(|it| it.check_at.saturating_duration_since(now)).min()
+    /// The times until pods must be read from the server; zero for one that is due.
+    pub(crate) fn next_checks(&self, set: &Uid, now: Instant) -> Vec<Duration> {
+        let all = self.deleted.lock();
+        let deleted = all.get(set).into_iter().flat_map(HashMap::values);
+        deleted.map(|it| it.check_at.saturating_duration_since(now)).collect()
     }
 
     /// Removes a deleted set.
@@ -129,10 +131,8 @@ mod tests {
         memory.record_deletion(&set, &uid(1), sent, at(300));
         memory.record_deletion(&set, &uid(2), sent, at(90));
         assert_eq!(due(&pods(), 89), []);
-        assert_eq!(
-            (marked(), memory.next_check(&set, at(89))),
-            (vec![None, Some(100), Some(100)], Some(at(1) - start))
-        );
+        assert_eq!(marked(), [None, Some(100), Some(100)]);
+        assert_eq!(memory.next_checks(&set, at(89)).into_iter().min(), Some(at(1) - start));
 
         // The outcome of one is read; the other stays as it is.
         assert_eq!(due(&pods(), 90), [pods()[2].clone()]);
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((due(&pods(), 299), marked()), (Vec::new(), vec![None, Some(100), Some(100)]));
         memory.forget_deletion(&set, &uid(2));
         assert_eq!((due(&pods(), 300), marked()), (vec![pods()[1].clone()], vec![None, Some(100), None]));
-        assert_eq!(memory.next_check(&set, at(301)), Some(Duration::ZERO));
+        assert_eq!(memory.next_checks(&set, at(301)), [Duration::ZERO]);
 
         // The cache shows that it is terminating, or gone.
         for shown in [vec![testing::pods(&["1 old ready deleting"])[0].clone()], pods()[..1].to_vec()] {

@@ -104,20 +104,20 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let written = write_status(ctx, set, &status).await;
     let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
     let until_available = availability_check(ctx, set, &pods, &status, now);
-    let until_settled = ctx.memory.next_check(&set.meta.uid, ctx.clock.now());
-    let next = [until_available, until_settled].into_iter().flatten().min();
+    let mut next = ctx.memory.next_checks(&set.meta.uid, ctx.clock.now());
+    next.extend(until_available);
     if let Some(failure) = failure {
         log_error(set, written);
         log_error(set, truncated);
-        // The back-off of the key may be longer. What is due already waits for it.
-        if let Some(next) = next.filter(|it| !it.is_zero()) {
+        // The back-off of the key may be longer. A check that is due waits for it.
+        if let Some(next) = next.into_iter().filter(|it| !it.is_zero()).min() {
             ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
         return Err(failure.into());
     }
     written?;
     truncated?;
-    let next = [until_check, next].into_iter().flatten().min();
+    let next = next.into_iter().chain(until_check).min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
 

@@ -10,7 +10,7 @@ use workload::is_ready;
 
 use crate::rules::{
     placement::Fit,
-    rollout::{Rollout, Waiting, rollout},
+    rollout::{Rollout, Waiting, has_budget, rollout},
     snapshot::{NodePods, Snapshot},
 };
 
@@ -77,12 +77,19 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod) -> bool {
     let Some(node) = snapshot.nodes.iter().find(has_pod) else {
         return snapshot.without_node.iter().any(|it| is_same(it));
     };
-    match (node.fit, &pod.phase) {
-        (Fit::No, _) | (_, PodPhase::Failed | PodPhase::Succeeded) => true,
+    let has_ended = |it: &Pod| matches!(it.phase, PodPhase::Failed | PodPhase::Succeeded);
+    match node.fit {
+        Fit::No => true,
+        _ if has_ended(pod) => true,
         // It depends on the state of both pods.
         _ if snapshot.may_surge() => false,
-        _ if node.not_deleting().count() > 1 => true,
-        _ => snapshot.set.spec.update_strategy == UpdateStrategyType::RollingUpdate && !snapshot.is_updated(pod),
+        // A surplus pod.
+        _ if node.not_deleting().filter(|it| !has_ended(it)).skip(1).any(is_same) => true,
+        _ => {
+            snapshot.set.spec.update_strategy == UpdateStrategyType::RollingUpdate
+                && !snapshot.is_updated(pod)
+                && (!snapshot.is_available(pod) || has_budget(snapshot))
+        }
     }
 }
 

@@ -56,12 +56,23 @@ fn counted<'s, 'a>(snapshot: &'s Snapshot<'a>) -> impl Iterator<Item = &'s NodeP
     snapshot.nodes.iter().filter(counts)
 }
 
-/// Deletes the outdated pods that are not available, and as many available ones as `maxUnavailable` leaves.
-fn without_surge<'s, 'a>(snapshot: &'s Snapshot<'a>, desired: usize) -> Rollout<'s, 'a> {
+/// Whether one more available pod may be taken down.
+pub(crate) fn has_budget(snapshot: &Snapshot<'_>) -> bool {
+    let is_available = |it: &&NodePods<'_>| it.not_deleting().any(|pod| snapshot.is_available(pod));
+    let unavailable = counted(snapshot).filter(|it| !is_available(it)).count();
+    unavailable < max_unavailable(snapshot, snapshot.desired())
+}
+
+fn max_unavailable(snapshot: &Snapshot<'_>, desired: usize) -> usize {
     let max_unavailable = snapshot.set.spec.max_unavailable.as_ref();
     let max_unavailable = max_unavailable.and_then(|it| it.scaled_up(desired)).unwrap_or_default();
     // Both limits zero is no valid configuration, and means one.
-    let max_unavailable = max_unavailable.max(usize::from(desired > 0));
+    max_unavailable.max(usize::from(desired > 0))
+}
+
+/// Deletes the outdated pods that are not available, and as many available ones as `maxUnavailable` leaves.
+fn without_surge<'s, 'a>(snapshot: &'s Snapshot<'a>, desired: usize) -> Rollout<'s, 'a> {
+    let max_unavailable = max_unavailable(snapshot, desired);
     let (mut result, mut unavailable, mut candidates) = (Rollout::default(), 0, Vec::new());
     for node in counted(snapshot) {
         let is_unavailable = match pair(snapshot, node) {

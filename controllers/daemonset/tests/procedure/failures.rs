@@ -140,6 +140,25 @@ async fn a_creation_that_is_always_refused_does_not_delay_the_count_of_available
     assert_eq!((world.pod_nodes(), world.count("numberAvailable")), (vec!["node-1".to_owned()], 1));
 }
 
+/// Its outcome is read after each back-off.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_always_fails_does_not_delay_the_count_of_available_pods() {
+    let (world, _manager) = World::running(2, json!({ "minReadySeconds": 30 })).await;
+    world.kubelet(40).await;
+    assert_eq!(world.count("numberAvailable"), 2);
+    let (pod, other) = (world.pod_on("node-1"), world.pod_on("node-2"));
+    world.fail_requests(|line, _| if line.starts_with("delete pods") { failure(500, "InternalError") } else { None });
+    world.taint("node-2", json!([{ "key": "example.com/custom", "effect": "NoExecute" }]));
+    pass(90 * SEC).await;
+    world.update_pod(&pod, |it| it["status"]["conditions"][0]["status"] = json!("False"));
+    pass(SEC).await;
+    world.run(&pod);
+    pass(28 * SEC).await;
+    assert_eq!((world.count("numberReady"), world.count("numberAvailable")), (1, 0));
+    pass(5 * SEC).await;
+    assert_eq!((world.count("numberAvailable"), world.pods().contains(&other)), (1, true));
+}
+
 /// A failure ends the creations of a sync, and the first batch is one pod.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_creations_are_always_refused_does_not_delay_the_other_nodes() {

@@ -215,3 +215,22 @@ async fn deletions_that_the_cache_does_not_show_are_no_surplus() {
     pass(60 * SEC).await;
     assert_eq!((world.own().len(), world.call_count("create pods"), waiting(&manager)), (3, 0, 0));
 }
+
+/// The server says that it has failed, so the outcome is read after each back-off.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_always_fails_does_not_delay_the_count_of_available_pods() {
+    let world = World::new();
+    let mut count = 0;
+    world.fail_requests(move |line, _| {
+        count += usize::from(line == "create pods");
+        (line == "create pods" && count > 1).then(|| Interception::status(500, "InternalError", "no quorum"))
+    });
+    let _manager = world.start().await;
+    world.set(2, json!({ "minReadySeconds": 30 }));
+    pass(90 * SEC).await;
+    world.run_pod(&world.own()[0]);
+    pass(28 * SEC).await;
+    assert_eq!((world.count("readyReplicas"), world.count("availableReplicas")), (1, 0));
+    pass(5 * SEC).await;
+    assert_eq!(world.count("availableReplicas"), 1);
+}

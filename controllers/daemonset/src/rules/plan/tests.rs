@@ -155,21 +155,25 @@ fn acceptance_ds_045_on_delete_replaces_nothing() {
 fn a_deletion_is_repeated_only_while_it_is_right() {
     let (plain, surge) = (set(json!({})), rolling(json!(0), json!(1)));
     let on_delete = set(json!({ "updateStrategy": { "type": "OnDelete" } }));
-    for (set, row, want) in [
-        (&plain, "n1 no: new ready", true),
-        (&plain, "n1 keep: new ready", false),
-        (&plain, "n1: new ready", false),
-        (&plain, "n1: new failed", true),
-        (&plain, "n1: new succeeded", true),
-        (&plain, "n1: new ready / new ready", true),
-        (&plain, "n1: new ready / new ready deleting", false),
-        (&plain, "n1: old ready", true),
-        (&on_delete, "n1: old ready", false),
-        (&surge, "n1: old ready / new ready", false),
-        (&surge, "n1 no: old ready", true),
+    for (set, rows, want) in [
+        (&plain, &["n1 no: new ready"][..], true),
+        (&plain, &["n1 keep: new ready"], false),
+        (&plain, &["n1: new ready"], false),
+        (&plain, &["n1: new failed"], true),
+        (&plain, &["n1: new succeeded"], true),
+        (&plain, &["n1: new ready / new ready"], true),
+        (&plain, &["n1: new failed / new ready"], false),
+        (&plain, &["n1: new ready deleting / new ready"], false),
+        (&plain, &["n1: old ready"], true),
+        (&plain, &["n1: old ready", "n2: new running"], false),
+        (&plain, &["n1: old running", "n2: new running"], true),
+        (&on_delete, &["n1: old ready"], false),
+        (&surge, &["n1: new ready / old ready"], false),
+        (&surge, &["n1 no: old ready"], true),
     ] {
-        let rows = Rows::new(&[row]);
+        let rows = Rows::new(rows);
         let snapshot = rows.snapshot(set);
-        assert_eq!(may_repeat_deletion(&snapshot, &snapshot.nodes[0].all[0]), want, "{row}");
+        let last = snapshot.nodes[0].all.last().unwrap();
+        assert_eq!(may_repeat_deletion(&snapshot, last), want, "{:?}", last.meta.name);
     }
 }
