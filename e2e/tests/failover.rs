@@ -24,17 +24,14 @@ use tokio::{
 use support::{
     On, Server,
     leaders::{
-        DEFAULTS, Durations, between, create_and_delete, is_lease_write_by, millis, now, replica, terminating_count,
-        user,
+        BACKLOG, DEFAULTS, Durations, between, create_and_delete, is_lease_write_by, millis, now, replica,
+        terminating_count, user,
     },
     on_both_servers,
 };
 
 /// The limit for everything that works without a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// How many namespaces are kept terminating, so that a new leader has work at once.
-const BACKLOG: usize = 40;
-
 /// Longer than the safety delay of a namespace.
 const BACKLOG_OBSERVED: Duration = Duration::from_secs(7);
 

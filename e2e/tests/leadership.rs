@@ -11,14 +11,14 @@ use jiff::Timestamp;
 
 use crate::support::{
     On,
-    leaders::{DEFAULTS, between, create_and_delete, is_lease_write_by, millis, now, replica, terminating_count, user},
+    leaders::{
+        BACKLOG, DEFAULTS, between, create_and_delete, is_lease_write_by, millis, now, replica, terminating_count, user,
+    },
     on_both_servers,
 };
 
 /// The limit for everything that works without a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// How many namespaces are kept terminating, so that a new leader has work at once.
-const BACKLOG: usize = 40;
 
 on_both_servers! {
     acceptance_machinery_056_leader_paused_beyond_its_term_writes_nothing_afterwards
@@ -118,8 +118,8 @@ async fn acceptance_shell_035_leader_that_cannot_renew_exits_before_a_new_leader
     let exited = now();
     assert_eq!(code, Some(1), "a lost lease is a failure");
     let renewal = audit.last("renewal", |it| is_lease_write_by(it, 0)).unwrap();
-    // Two seconds more for the exit itself and for this test to notice it.
-    let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 2_000);
+    // One second more for the exit itself and for this test to notice it.
+    let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 1_000);
     assert!(exited <= latest, "exited at {exited}, the last renewal was at {}", renewal.completed);
     let first =
         audit.first("the successor's work", TIME_LIMIT, |it| it.user() == user(1) && it.is_work()).await.unwrap();

@@ -6,6 +6,9 @@ use clock::Clock;
 use e2e::{AuditEvent, Flavour, Identity, Launch, Rest, Site, namespaces, objects};
 use jiff::{SignedDuration, Timestamp};
 
+/// How many namespaces are terminating, so that a new leader has work at once.
+pub(crate) const BACKLOG: usize = 40;
+
 /// Lease duration, renew deadline and retry period in milliseconds.
 pub(crate) type Durations = (u32, u32, u32);
 pub(crate) const DEFAULTS: Durations = (15_000, 10_000, 2_000);

@@ -8,9 +8,18 @@ use test_cluster::Interception;
 use crate::world::{SEC, World, target};
 
 /// The first request that begins with these words has this fate.
-fn fail_first(world: &World, words: &'static str, fate: &Interception) {
-    let (mut first, fate) = (true, fate.clone());
-    world.fail_requests(move |line, _| (line.starts_with(words) && std::mem::take(&mut first)).then(|| fate.clone()));
+fn fail_first(world: &World, words: &str, fate: &Interception) {
+    let (mut first, words, fate) = (true, words.to_owned(), fate.clone());
+    world.fail_requests(move |line, _| (line.starts_with(&words) && std::mem::take(&mut first)).then(|| fate.clone()));
+}
+
+/// Deletions get no answer, and reads of pods hang.
+fn keep_deletions_unknown(world: &World) {
+    world.cluster.intercept(|call| match (call.verb, &*call.resource) {
+        ("delete", "pods") => Interception::status(504, "Timeout", "request timed out"),
+        ("list", "pods") => Interception::Hang,
+        _ => Interception::Pass,
+    });
 }
 
 fn select_nodes(world: &World, selector: Option<Value>) {
@@ -139,11 +148,7 @@ async fn with_surge_an_outdated_pod_that_is_ready_again_is_not_deleted() {
 #[tokio::test(start_paused = true)]
 async fn expectations_do_not_expire_while_the_server_is_read() {
     let (world, _manager) = World::running(3, json!({})).await;
-    world.cluster.intercept(|call| match (call.verb, &*call.resource) {
-        ("delete", "pods") => Interception::status(504, "Timeout", "request timed out"),
-        ("list", "pods") => Interception::Hang,
-        _ => Interception::Pass,
-    });
+    keep_deletions_unknown(&world);
     let pod = world.pod_on("node-1");
     world.set_image("two");
     pass(900 * SEC).await;
@@ -157,7 +162,7 @@ async fn a_deletion_that_was_lost_is_repeated_although_the_next_plan_would_begin
         let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
         let (world, _manager) = World::running(3, json!({ "updateStrategy": rolling })).await;
         let lost = world.pod_on("node-2");
-        fail_first(&world, Box::leak(format!("delete pods {lost}").into_boxed_str()), &Interception::Fail);
+        fail_first(&world, &format!("delete pods {lost}"), &Interception::Fail);
         match change {
             "the pod has failed" => world.end(&lost, "Failed"),
             "another node has failed before" => {
@@ -175,11 +180,7 @@ async fn a_deletion_that_was_lost_is_repeated_although_the_next_plan_would_begin
 #[tokio::test(start_paused = true)]
 async fn after_a_read_that_hangs_the_outcome_is_read_again() {
     let (world, _manager) = World::running(3, json!({})).await;
-    world.cluster.intercept(|call| match (call.verb, &*call.resource) {
-        ("delete", "pods") => Interception::status(504, "Timeout", "request timed out"),
-        ("list", "pods") => Interception::Hang,
-        _ => Interception::Pass,
-    });
+    keep_deletions_unknown(&world);
     world.set_image("two");
     pass(120 * SEC).await;
     world.cluster.stop_intercepting();
