@@ -1,6 +1,6 @@
 //! Executes a plan: creates, repairs and deletes pods.
 
-use api::{Pod, StatefulSet, Typed};
+use api::{ClaimRetention, Pod, StatefulSet, Typed};
 use client::{ApiError, DeleteOptions, Patch};
 use events::EventType;
 use informer::StoreError;
@@ -101,7 +101,7 @@ impl ApplyError {
 }
 
 /// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's
-/// `slowStartBatch`). After a batch with a failure nothing more is done. Slots for which nothing is done count as
+/// `slowStartBatch`). After a batch with a failure nothing more is done, but see [`Plan::slots_at`]. Slots for which nothing is done count as
 /// successes, up to [`FIRST_BATCH`], so that a slot that always fails does not prevent the actions for the others.
 pub(crate) async fn apply(
     ctx: &Ctx,
@@ -112,7 +112,10 @@ pub(crate) async fn apply(
 ) -> Applied {
     let call = Calls { ctx, set, owner, revisions };
     let mut applied = Applied::default();
-    for stage in &plan.stages {
+    for (at, stage) in plan.stages.iter().enumerate() {
+        if applied.failure.is_some() && plan.slots_at != Some(at) {
+            continue;
+        }
         let mut batches = SlowStart::new(stage.len(), first_batch(stage, plan));
         while let Some(batch) = batches.next_batch() {
             // The next leader does the rest.
@@ -121,11 +124,12 @@ pub(crate) async fn apply(
             }
             let actions: Vec<Action<'_>> = stage.get(batch).unwrap_or_default().to_vec();
             let results = ctx.call_limit.call_each(actions.clone(), |action| call.execute(action)).await;
+            let has_failed = results.iter().any(Result::is_err);
             for (action, result) in actions.iter().zip(results) {
                 call.record(&mut applied, action, result);
             }
-            if applied.failure.is_some() {
-                return applied;
+            if has_failed {
+                break;
             }
         }
     }
@@ -221,17 +225,23 @@ impl Calls<'_> {
         Ok(())
     }
 
-    /// Deletes a pod, with its uid as precondition. A pod that is gone already is no failure. A broken pod is deleted
-    /// only as it was seen, because a cache that is late may show all ready pods as broken.
+    /// Deletes a pod in the state in which the cache shows it: a late cache may show ready pods as broken, and orphans as
+    /// pods of the set. A pod that is gone already is no failure.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
-        let version = (cause == DeleteCause::Broken).then(|| pod.meta.version.clone());
-        let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), version, ..DeleteOptions::default() };
+        // With the pod, the claims would be deleted that it owns since it is not needed.
+        if cause == DeleteCause::Condemned && self.set.spec.when_scaled == ClaimRetention::Delete {
+            let is_current = claims::is_current(self.ctx, self.set).await;
+            if !is_current.map_err(|source| ApplyError::Delete { pod: name.into(), source })? {
+                return Ok(false);
+            }
+        }
+        let (uid, version) = (Some(pod.meta.uid.clone()), Some(pod.meta.version.clone()));
+        let options = DeleteOptions { uid, version, ..DeleteOptions::default() };
         match self.ctx.api().delete(&Pod::resource(), namespace, name, &options).await {
+            // The event of the change enqueues the set.
+            Err(ApiError::Conflict(_)) => Ok(false),
             Err(source) if !is_gone(&source, name) => {
-                if cause == DeleteCause::Broken && matches!(source, ApiError::Conflict(_)) {
-                    return Ok(false);
-                }
                 if workload::is_from_server(&source) {
                     self.send_pod_event("Delete", name, Some(server_message(&source)));
                 }

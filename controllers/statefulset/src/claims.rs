@@ -7,7 +7,7 @@ use client::ApiError;
 use events::EventType;
 use informer::StoreError;
 use serde_json::{Value, json};
-use workload::{ClaimError, Owner, check_owner, is_from_server, server_message};
+use workload::{Owner, is_from_server, is_gone, server_message};
 
 use crate::{
     Ctx,
@@ -40,9 +40,10 @@ pub(crate) enum ClaimsError {
     },
     #[error("claim {0} has changed since it was cached")]
     Changed(String),
-    /// The set must not get claims any more.
-    #[error(transparent)]
-    Set(#[from] ClaimError),
+    #[error("cannot read the set from the server")]
+    Set(#[source] ApiError),
+    #[error("the set has changed since it was cached")]
+    SetChanged,
     #[error("claim {name} does not decode")]
     Claim {
         name: String,
@@ -75,7 +76,7 @@ impl ClaimsError {
         match self {
             Self::Create { source, .. } | Self::Owners { source, .. } => is_from_server(source),
             Self::Many(all) => all.iter().any(Self::is_from_server),
-            Self::Changed(_) | Self::Set(_) => false,
+            Self::Changed(_) | Self::Set(_) | Self::SetChanged => false,
             Self::Cache(_) | Self::Terminating(_) | Self::Claim { .. } | Self::Template { .. } => true,
         }
     }
@@ -186,7 +187,7 @@ pub(crate) async fn correct_owners(
         if owners.check(&claim.meta.owners) == ClaimOwners::UpToDate {
             continue;
         }
-        let version = replace_owners(ctx, owner, owners, &claim, has_conflict).await?;
+        let version = replace_owners(ctx, owners, &claim, has_conflict).await?;
         ctx.record_write(&set.meta.uid, &ctx.claims.watched(), &version);
     }
     Ok(())
@@ -196,7 +197,6 @@ pub(crate) async fn correct_owners(
 /// read, and its resourceVersion is the precondition.
 async fn replace_owners(
     ctx: &Ctx,
-    owner: &Owner,
     owners: &Owners<'_>,
     claim: &Arc<PersistentVolumeClaim>,
     has_conflict: bool,
@@ -213,8 +213,11 @@ async fn replace_owners(
     }
     // A claim that is orphaned together with the set must not get an owner again: it would be deleted with that owner.
     // The set is read after the claim, so that a later removal of the reference conflicts.
-    if !has_conflict && !owners.references().is_empty() {
-        check_owner(&ctx.writer, owner).await?;
+    if !has_conflict
+        && !owners.references().is_empty()
+        && !is_current(ctx, owners.set).await.map_err(ClaimsError::Set)?
+    {
+        return Err(ClaimsError::SetChanged);
     }
     let references = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
     metadata["ownerReferences"] = owners.corrected(&references, has_conflict).into();
@@ -222,4 +225,15 @@ async fn replace_owners(
     live["kind"] = "PersistentVolumeClaim".into();
     let written = ctx.api().replace(&resource, &meta.namespace, &meta.name, &live).await.map_err(failed)?;
     Ok(written.version)
+}
+
+/// Whether the set on the server has the same spec and is not being deleted. What leads to the deletion of a claim must not
+/// be decided from a late cache.
+pub(crate) async fn is_current(ctx: &Ctx, set: &StatefulSet) -> Result<bool, ApiError> {
+    let meta = &set.meta;
+    match ctx.api().get::<StatefulSet>(&StatefulSet::resource(), &meta.namespace, &meta.name).await {
+        Ok(it) => Ok(it.meta.uid == meta.uid && it.meta.deletion.is_none() && it.generation == set.generation),
+        Err(err) if is_gone(&err, &meta.name) => Ok(false),
+        Err(err) => Err(err),
+    }
 }

@@ -92,7 +92,7 @@ fn start(world: &World, rng: &mut Rng) -> SharedModel {
         events.report(write);
         checks::check_write(&mut model.lock(), write, clock.now())
     });
-    requests::check_preconditions(world, &[PODS], &[]);
+    requests::check_preconditions(world, &[PODS], &[PODS]);
     requests::check_statuses(world, &["statefulsets"]);
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
     world.spawn("nodes", kubelet::run(world.clone(), receiver, rng.fork(), run_pod));

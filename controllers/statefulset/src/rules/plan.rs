@@ -27,6 +27,9 @@ pub(crate) const REPLACE_BLOCKED: &str = "mini-kcm.dev/replace-blocked-pods";
 pub(crate) struct Plan<'a> {
     /// The stages in their order. A stage starts only if all actions of the ones before it succeeded.
     pub(crate) stages: Vec<Vec<Action<'a>>>,
+    /// The stage of the slots of a Parallel set. It starts also after a failure: a surplus pod that cannot be deleted must
+    /// not prevent the creation of another one.
+    pub(crate) slots_at: Option<usize>,
     /// The pod for which the set waits.
     pub(crate) waiting: Option<Waiting<'a>>,
     /// What prevents the creation of a pod without a request.
@@ -187,7 +190,10 @@ impl<'a> Plan<'a> {
                 && is_available(highest.pod, snapshot.set.spec.min_ready_seconds, snapshot.now);
             if highest.pod.meta.deletion.is_some() {
                 self.waiting = Some(Waiting { pod: highest.pod, cause: WaitCause::Terminating });
-            } else if is_healthy || is_first || is_terminal(highest.pod) {
+            } else if is_healthy
+                || is_first
+                || [Some(highest.pod), first_unavailable].into_iter().flatten().any(is_terminal)
+            {
                 self.stages.push(vec![Action::Delete { pod: highest.pod, cause: DeleteCause::Condemned }]);
             } else {
                 self.waiting = first_unavailable.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
@@ -205,6 +211,7 @@ impl<'a> Plan<'a> {
         self.stages.push(surplus.map(delete).collect());
         let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
         self.idle_slots = snapshot.slots.len() - steps.len();
+        self.slots_at = Some(self.stages.len());
         self.stages.push(steps);
         self.add_rollout_stage(snapshot);
     }
@@ -257,8 +264,8 @@ impl<'a> Plan<'a> {
             return stop;
         }
         let owners = snapshot.owners(&name, None, false);
-        // The claim is deleted together with the earlier pod.
-        if slot.claims.iter().flatten().any(|it| owners.is_claim_of_earlier_pod(&it.meta.owners)) {
+        // The claim is deleted together with the earlier pod or set.
+        if slot.claims.iter().flatten().any(|it| owners.is_claim_of_earlier_owner(&it.meta.owners)) {
             return stop;
         }
         Step::act(Action::Create { ordinal: slot.ordinal, revision }, true)

@@ -108,10 +108,10 @@ impl Owners<'_> {
         if is_outdated { ClaimOwners::Outdated } else { ClaimOwners::UpToDate }
     }
 
-    /// Whether the claim still belongs to an earlier pod of this name and will be deleted with it (`PodClaimIsStale`).
-    pub(crate) fn is_claim_of_earlier_pod(&self, references: &[OwnerRef]) -> bool {
-        self.set.spec.when_scaled == ClaimRetention::Delete
-            && references.iter().any(|it| self.named_by(it) == Named::Pod && self.is_stale(it))
+    /// Whether the claim still belongs to an earlier pod or set of this name, and will be deleted because of it
+    /// (`PodClaimIsStale`), whatever the policy is now.
+    pub(crate) fn is_claim_of_earlier_owner(&self, references: &[OwnerRef]) -> bool {
+        references.iter().any(|it| self.is_stale(it))
     }
 
     /// The right references (`updateClaimOwnerRefForSetAndPod`). `references` are those of the claim on the server.
@@ -220,14 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_sts_063_a_claim_of_an_earlier_pod_is_waited_for() {
-        let earlier = [reference("v1", "Pod", "web-1", "old", true)];
+    fn acceptance_sts_063_a_claim_of_an_earlier_pod_or_set_is_waited_for() {
+        let earlier_pod = [reference("v1", "Pod", "web-1", "old", true)];
+        let earlier_set = [reference("apps/v1", "StatefulSet", "web", "old", true)];
         let is_stale = |when_scaled: &str, references: &[OwnerRef], pod_uid: Option<&Uid>| {
             let set = set("Retain", when_scaled);
-            Owners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }.is_claim_of_earlier_pod(references)
+            Owners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }.is_claim_of_earlier_owner(references)
         };
-        assert!(is_stale("Delete", &earlier, None));
-        assert!(!is_stale("Retain", &earlier, None), "the claim is kept and used again");
+        for when_scaled in ["Delete", "Retain"] {
+            assert!(is_stale(when_scaled, &earlier_pod, None) && is_stale(when_scaled, &earlier_set, None));
+        }
+        assert!(!is_stale("Retain", &[], None));
         assert!(!is_stale("Delete", &[of_set()], None));
         assert!(!is_stale("Delete", &[of_pod()], Some(&Uid::new(POD))));
     }

@@ -307,3 +307,30 @@ async fn a_template_without_labels_gets_pods() {
     pass(SEC).await;
     assert_eq!(world.label("web-0", "statefulset.kubernetes.io/pod-name"), "web-0");
 }
+
+/// Upstream deletes it, because its cache shows its owner.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_lost_its_owner_is_not_deleted_although_the_cache_is_late() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.cluster.freeze_watches("pods");
+    world.cluster.update("pods", NAMESPACE, "web-2", |it| it["metadata"]["ownerReferences"] = json!([]));
+    world.scale(2);
+    pass(5 * SEC).await;
+    assert!(world.call_count("delete pods") > 0 && world.pod("web-2")["metadata"]["deletionTimestamp"].is_null());
+    assert!(world.events().await.iter().all(|it| !it.contains("FailedDelete")));
+}
+
+/// Upstream 1.36 creates pods before it deletes others, and 1.37 does neither after the failure.
+#[tokio::test(start_paused = true)]
+async fn a_surplus_pod_that_cannot_be_deleted_prevents_no_creation() {
+    let (world, _manager) = World::running(json!({ "podManagementPolicy": "Parallel" })).await;
+    world.fail_requests(|line, _| if line == "delete pods web-2" { failure(403, "Forbidden") } else { None });
+    world.scale(2);
+    pass(5 * SEC).await;
+    world.cluster.remove("pods", NAMESPACE, "web-0");
+    world.kubelet(30).await;
+    assert_eq!(world.pods(), ["web-0", "web-1", "web-2"]);
+    world.set_image("two");
+    world.kubelet(30).await;
+    assert_eq!(world.image("web-1"), "one", "a rollout begins when the surplus is gone");
+}

@@ -176,10 +176,7 @@ async fn release<T: Typed>(writer: &ObjectWriter, owner: &Owner, objects: Vec<Ar
 }
 
 /// Checks that the owner on the server has the same uid and is not being deleted. The cache may show that late.
-///
-/// # Errors
-/// If the owner cannot be read, was replaced, or is being deleted.
-pub async fn check_owner(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
+async fn check_owner(writer: &ObjectWriter, owner: &Owner) -> Result<(), ClaimError> {
     let name = || owner.name.clone();
     let live = writer.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
     let live = live.map_err(|source| ClaimError::Owner { owner: name(), source })?;

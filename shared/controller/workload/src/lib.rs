@@ -28,7 +28,7 @@ mod waiting;
 mod writer;
 
 pub use call_limit::{CallLimit, StageStart};
-pub use claim::{Claim, ClaimError, Claimed, check_owner, claim, claim_decision};
+pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_from_server, is_gone, server_message};
 pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;

@@ -9,7 +9,7 @@ use testing::sim::Write;
 
 use super::{
     CLAIMS, PODS, REVISIONS, SETS,
-    model::{Model, Pod, Revision, Set, Spec, controller, text},
+    model::{Model, Pod, Revision, Set, Spec, text},
 };
 use crate::history::LAG;
 
@@ -68,12 +68,23 @@ fn check_pod(
     held
 }
 
-/// A pod is created only for a wanted ordinal, and in order: each lower one was ready.
+/// A pod is created only for a wanted ordinal, at the right revision, and in order: each lower one was ready.
 fn check_created(model: &Model, pod: &Pod, now: Instant) -> Checked {
     let (uid, set) = set_of(model, pod, now)?;
     let ordinal = pod.ordinal().filter(|it| pod.name == format!("{}-{it}", set.name)).ok_or("has a wrong name")?;
     if !set.recent(now).any(|it| it.wants(ordinal)) {
         return Err("creates a pod for an ordinal that is not wanted".to_owned());
+    }
+    if !model.revisions.values().any(|it| it.name == pod.revision && it.image == pod.image) {
+        return Err("has not the template of its revision".to_owned());
+    }
+    let is_below_partition = |it: &Spec| !it.is_on_delete && ordinal < it.start + it.partition;
+    let may_be_current = set.current_revisions.contains(&pod.revision) || set.first_images.contains(&pod.image);
+    // If the current revision is gone, the new one takes its place.
+    let is_known =
+        |it: &Revision| !it.gone && set.status["currentRevision"] == *it.name && it.set.as_deref() == Some(uid);
+    if set.recent(now).all(is_below_partition) && !may_be_current && model.revisions.values().any(is_known) {
+        return Err("creates a pod below the partition at the update revision".to_owned());
     }
     let was_ready = |ordinal: i64| {
         let name = format!("{}-{ordinal}", set.name);
@@ -133,6 +144,11 @@ fn check_status(model: &Model, uid: &str, before: &Value, now: Instant) -> Check
     if was.is_empty() || was == is {
         return Ok(());
     }
+    // The garbage collector may have removed it with an earlier set of the same name. Its template is lost then.
+    let is_of_set = |it: &Revision| !it.gone && it.name == was && it.set.as_deref() == Some(uid);
+    if !model.revisions.values().any(is_of_set) {
+        return Ok(());
+    }
     let of_set = model.pods.values().filter(|it| it.owned_by.contains(uid) && it.revision == is);
     let was_ready = of_set.filter(|it| it.may_seem_ready(now));
     let ordinals: BTreeSet<i64> = was_ready.filter_map(Pod::ordinal).collect();
@@ -158,7 +174,7 @@ fn check_revision(
     by_manager: bool,
     now: Instant,
 ) -> Checked {
-    let revision = Revision { name: text(&object["metadata"]["name"]), set: controller(object), gone: is_gone };
+    let revision = Revision::of(object, is_gone);
     let mut held = Ok(());
     if by_manager
         && is_gone

@@ -25,6 +25,10 @@ pub(super) struct Set {
     pub(super) gone: bool,
     pub(super) deleted_since: Option<Instant>,
     specs: History<Spec>,
+    /// Every revision that was the current one.
+    pub(super) current_revisions: BTreeSet<String>,
+    /// The images while there was no current revision: the first sync decides which one it is.
+    pub(super) first_images: BTreeSet<String>,
     /// The ordinals of which a ready pod was deleted for an update, and no pod is ready since.
     pub(super) taken_down: BTreeSet<i64>,
 }
@@ -67,7 +71,24 @@ pub(super) struct Pod {
 pub(super) struct Revision {
     pub(super) name: String,
     pub(super) set: Option<String>,
+    pub(super) image: String,
     pub(super) gone: bool,
+}
+
+/// The image of a pod template.
+fn image_of(template: &Value) -> String {
+    text(&template["spec"]["containers"][0]["image"])
+}
+
+impl Revision {
+    pub(super) fn of(object: &Value, gone: bool) -> Self {
+        Self {
+            name: text(&object["metadata"]["name"]),
+            set: controller(object),
+            image: image_of(&object["data"]["spec"]["template"]),
+            gone,
+        }
+    }
 }
 
 pub(super) fn text(value: &Value) -> String {
@@ -98,7 +119,7 @@ impl Spec {
             is_ordered: spec["podManagementPolicy"] != "Parallel",
             is_on_delete: spec["updateStrategy"]["type"] == "OnDelete",
             replaces_blocked_pods: object["metadata"]["annotations"]["mini-kcm.dev/replace-blocked-pods"] == "true",
-            image: text(&spec["template"]["spec"]["containers"][0]["image"]),
+            image: image_of(&spec["template"]),
             owns_claims: retention["whenDeleted"] == "Delete",
             deletes_claims_of_scaled_pods: retention["whenScaled"] == "Delete",
             history_limit: usize::try_from(number(&spec["revisionHistoryLimit"])).unwrap_or(usize::MAX),
@@ -118,6 +139,10 @@ impl Set {
         if object["metadata"]["deletionTimestamp"].is_string() {
             self.deleted_since.get_or_insert(now);
         }
+        match self.status["currentRevision"].as_str() {
+            Some(current) if !current.is_empty() => self.current_revisions.insert(current.to_owned()),
+            _ => self.first_images.insert(image_of(&object["spec"]["template"])),
+        };
         self.specs.record(Spec::of(object), now);
     }
 
@@ -139,7 +164,7 @@ impl Pod {
         self.name = text(&object["metadata"]["name"]);
         self.set = controller(object);
         self.owned_by.extend(self.set.clone());
-        self.image = text(&object["spec"]["containers"][0]["image"]);
+        self.image = image_of(object);
         self.revision = text(&object["metadata"]["labels"]["controller-revision-hash"]);
         self.deleting = object["metadata"]["deletionTimestamp"].is_string();
         self.has_ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));

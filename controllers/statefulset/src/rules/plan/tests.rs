@@ -99,6 +99,8 @@ fn an_ended_surplus_pod_is_deleted_although_a_lower_one_is_not_healthy() {
         assert_eq!(decided(&set, &["0 new ready", lower, "2 new failed"], OFF), "delete 2 Condemned");
     }
     assert_eq!(decided(&set, &["0 new ready", "1 new failed"], OFF), "delete 1 Condemned");
+    assert_eq!(decided(&set, &["0 new ready", "1 new failed", "2 new running"], OFF), "delete 2 Condemned");
+    assert_eq!(decided(&set, &["0 new ready", "1 new running", "2 new running"], OFF), "");
     assert_eq!(decided(&set, &["0 new running", "1 new failed"], OFF), "", "a wanted pod comes first");
 }
 
