@@ -21,6 +21,7 @@ use crate::{
         names::pod_name,
         placement::{TOLERATED, TOLERATED_WITH_HOST_NETWORK},
         plan::{Creation, DeleteCause, Plan, may_repeat_deletion},
+        rollout::budget,
         snapshot::{GENERATION_LABEL, Snapshot, node_name},
     },
 };
@@ -76,8 +77,8 @@ pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
             ctx.memory.expectations.expire_after(uid, RETRY_CHECK, ctx.clock.now());
         }
     }
-    // Unknown deletions have their own times.
-    if !ctx.memory.has_unknown_deletions(uid) {
+    // Deletions and creations whose outcome is unknown have their own times: the list may be older than they are.
+    if !ctx.memory.has_unknown_deletions(uid) && !ctx.memory.has_unknown_creations(uid) {
         ctx.memory.resolve_expired(uid, |it| cache.has_passed(it));
     }
 }
@@ -126,12 +127,12 @@ pub(crate) async fn repeat_deletions(
     if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
-    let now = ctx.clock.now();
+    let (now, mut budget) = (ctx.clock.now(), budget(snapshot));
     let (again, later): (Vec<_>, Vec<_>) = ctx
         .memory
         .take_unknown_deletions(&owner.uid)
         .into_iter()
-        .partition(|it| it.repeat_until > now && may_repeat_deletion(snapshot, &it.pod));
+        .partition(|it| it.repeat_until > now && may_repeat_deletion(snapshot, &it.pod, &mut budget));
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
     let again = again.into_iter().map(|it| Deleting { pod: it.pod.clone(), cause: None, earlier: Some(it) }).collect();
     Calls { ctx, owner, set: Some(set) }.delete_all(again).await
@@ -293,21 +294,27 @@ impl Calls<'_> {
             self.expect_fewer_creations(1);
             return Ok(());
         }
-        let Err(err) = ctx.control.create(owner, &pod.body).await else { return Ok(()) };
-        ctx.memory.set_last_failed_node(&owner.uid, &pod.node);
+        let result = ctx.control.create(owner, &pod.body).await;
+        ctx.memory.record_write(&owner.uid, &pod.node, result.is_ok());
+        let Err(err) = result else { return Ok(()) };
         let mut outcome = UnknownOutcomes::default();
         outcome.record_error(&err);
         // The pod was created before, and the cache does not show it yet.
         let exists = matches!(err, ApiError::AlreadyExists(_));
         let now = ctx.clock.now();
-        // A second creation of the same pod is refused by its name, so a request that has ended is no problem. A refusal
-        // does not show what an earlier request has done.
-        let keep_until =
-            if outcome.pending || exists { Some(now + MAX_REQUEST_TIME) } else { kept_until.filter(|it| *it > now) };
+        let keep_until = match kept_until {
+            _ if outcome.pending || exists => Some(now + MAX_REQUEST_TIME),
+            // The server may have stored the pod. If not, the same request will end in the same way.
+            None => outcome.ended.then_some(now),
+            // A refusal does not show what an earlier request has done.
+            Some(_) => kept_until.filter(|it| *it > now),
+        };
         match keep_until {
             Some(keep_until) => {
-                // The back-off of the key may be longer.
-                ctx.queue.add_after(owner.key(), keep_until - now);
+                if keep_until > now {
+                    // The back-off of the key may be longer.
+                    ctx.queue.add_after(owner.key(), keep_until - now);
+                }
                 ctx.memory.add_unknown_creation(&owner.uid, UnknownCreation { pod, keep_until });
             }
             None => self.expect_fewer_creations(1),
@@ -346,6 +353,10 @@ impl Calls<'_> {
         {
             self.report(set, &pod, cause);
         }
+        // A conflict concerns this state of the pod, not its node.
+        if !matches!(outcome, Err(ApiError::Conflict(_))) {
+            ctx.memory.record_write(&owner.uid, node_name(&pod), outcome.is_ok());
+        }
         let Err(err) = outcome else { return Ok(()) };
         if is_gone(&err, &pod.meta.name) {
             // Otherwise its watch event will come. Until then it would count as a pod of the set.
@@ -354,7 +365,6 @@ impl Calls<'_> {
             }
             return Ok(());
         }
-        ctx.memory.set_last_failed_node(&owner.uid, node_name(&pod));
         match UnknownDeletion::after(&err, pod.clone(), earlier.as_ref(), ctx.clock.now()) {
             Some(unknown) => ctx.memory.add_unknown_deletion(&owner.uid, unknown),
             None => ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid),

@@ -41,12 +41,14 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     if let Some(owner) = now.filter(|it| old.is_none() && is_set(it)) {
         ctx.memory.expectations.creation_observed(&owner.uid);
     }
+    if let Some(before) = before.as_ref().filter(|it| Some(*it) != now && is_set(it)) {
+        // Later events of the pod do not name this set.
+        ctx.memory.expectations.deletion_observed(&before.uid, meta.uid);
+        enqueue_owner(ctx, &meta, before, lane);
+    }
     if meta.deletion.is_some() {
         observe_deletion(ctx, &meta, lane);
         return;
-    }
-    if let Some(before) = before.as_ref().filter(|it| Some(*it) != now) {
-        enqueue_owner(ctx, &meta, before, lane);
     }
     match now {
         Some(owner) => enqueue_owner(ctx, &meta, owner, lane),

@@ -158,9 +158,13 @@ impl Memory {
         self.sets.lock().get(set)?.last_failed_node.clone()
     }
 
-    /// Records that a write for this node failed.
-    pub(crate) fn set_last_failed_node(&self, set: &Uid, node: &str) {
-        self.change(set, |it| it.last_failed_node = Some(node.into()));
+    /// Records whether a write for this node succeeded.
+    pub(crate) fn record_write(&self, set: &Uid, node: &str, is_ok: bool) {
+        if !is_ok {
+            self.change(set, |it| it.last_failed_node = Some(node.into()));
+        } else if self.last_failed_node(set).as_deref() == Some(node) {
+            self.change(set, |it| it.last_failed_node = None);
+        }
     }
 
     /// The position of the revision with the template of this generation, if the history has not changed since it was

@@ -10,7 +10,7 @@ use workload::is_ready;
 
 use crate::rules::{
     placement::Fit,
-    rollout::{Rollout, Waiting, has_budget, rollout},
+    rollout::{Rollout, Waiting, rollout},
     snapshot::{NodePods, Snapshot},
 };
 
@@ -70,8 +70,8 @@ pub(crate) fn plan<'a>(snapshot: &Snapshot<'a>) -> Plan<'a> {
 }
 
 /// Whether a deletion that a plan had chosen may be sent again. The pod is in the same state; its node, the other pods and
-/// the spec may not be.
-pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod) -> bool {
+/// the spec may not be. `budget` is the number of available pods that may still be taken down.
+pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &mut usize) -> bool {
     let is_same = |it: &Pod| it.meta.uid == pod.meta.uid;
     let has_pod = |it: &&NodePods<'_>| it.not_deleting().any(is_same);
     let Some(node) = snapshot.nodes.iter().find(has_pod) else {
@@ -88,9 +88,15 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod) -> bool {
         _ => {
             snapshot.set.spec.update_strategy == UpdateStrategyType::RollingUpdate
                 && !snapshot.is_updated(pod)
-                && (!snapshot.is_available(pod) || has_budget(snapshot))
+                && (!snapshot.is_available(pod) || take_one(budget))
         }
     }
+}
+
+fn take_one(budget: &mut usize) -> bool {
+    let left = budget.checked_sub(1);
+    *budget = left.unwrap_or_default();
+    left.is_some()
 }
 
 impl<'a> Plan<'a> {

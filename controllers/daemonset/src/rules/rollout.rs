@@ -56,11 +56,11 @@ fn counted<'s, 'a>(snapshot: &'s Snapshot<'a>) -> impl Iterator<Item = &'s NodeP
     snapshot.nodes.iter().filter(counts)
 }
 
-/// Whether one more available pod may be taken down.
-pub(crate) fn has_budget(snapshot: &Snapshot<'_>) -> bool {
+/// How many available pods may be taken down without surge.
+pub(crate) fn budget(snapshot: &Snapshot<'_>) -> usize {
     let is_available = |it: &&NodePods<'_>| it.not_deleting().any(|pod| snapshot.is_available(pod));
     let unavailable = counted(snapshot).filter(|it| !is_available(it)).count();
-    unavailable < max_unavailable(snapshot, snapshot.desired())
+    max_unavailable(snapshot, snapshot.desired()).saturating_sub(unavailable)
 }
 
 fn max_unavailable(snapshot: &Snapshot<'_>, desired: usize) -> usize {

@@ -117,6 +117,22 @@ async fn a_pod_that_is_not_selected_any_more_is_released_and_replaced() {
     assert_eq!((world.call_count("create pods"), world.call_count("delete pods")), (1, 0));
 }
 
+/// Upstream enqueues no set for it, so the node waits for another event.
+#[tokio::test(start_paused = true)]
+async fn a_terminating_pod_that_loses_its_owner_is_replaced() {
+    let (world, _manager) = World::running(1, json!({})).await;
+    let pod = world.pod_on("node-1");
+    world.update_pod(&pod, |it| it["metadata"]["deletionTimestamp"] = json!(world.second()));
+    pass(SEC).await;
+    assert_eq!(world.pods(), std::slice::from_ref(&pod));
+    world.update_pod(&pod, |it| {
+        it["metadata"]["ownerReferences"] = json!([]);
+        it["metadata"]["labels"] = json!({});
+    });
+    pass(SEC).await;
+    assert_eq!(world.pods().len(), 2);
+}
+
 /// Upstream claims the pods up to four times in each sync.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_fails_is_tried_once_in_each_sync() {

@@ -43,6 +43,28 @@ async fn nodes_are_updated_in_the_order_of_their_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_that_is_over_changes_the_order_of_no_later_rollout() {
+    for (code, reason) in [(409, "Conflict"), (403, "Forbidden")] {
+        let (world, _manager) = World::running(4, json!({})).await;
+        let (failing, mut first) = (format!("delete pods {}", world.pod_on("node-2")), true);
+        world.fail_requests(
+            move |line, _| {
+                if line == failing && std::mem::take(&mut first) { failure(code, reason) } else { None }
+            },
+        );
+        world.set_image("two");
+        world.kubelet(30).await;
+        assert!(world.images().values().all(|it| it == "two"), "{reason}: {:?}", world.images());
+        let nodes = world.node_of_pods();
+        world.cluster.clear_requests();
+        world.set_image("three");
+        world.kubelet(30).await;
+        let order: Vec<&str> = world.deleted().iter().map(|it| &*nodes[it]).collect();
+        assert_eq!(order, ["node-1", "node-2", "node-3", "node-4"], "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_whose_deletion_is_always_refused_does_not_stop_the_update_of_the_others() {
     let (world, _manager) = World::running(4, json!({})).await;
     let refused = format!("delete pods {}", world.pod_on("node-1"));

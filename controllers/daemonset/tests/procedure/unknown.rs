@@ -5,7 +5,7 @@ use harness::{Manager, NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
-use crate::world::{SEC, World, target};
+use crate::world::{SEC, World, rolling, target};
 
 /// The first request that begins with these words has this fate.
 fn fail_first(world: &World, words: &str, fate: &Interception) {
@@ -81,6 +81,59 @@ async fn deletions_without_an_answer_are_not_repeated_after_the_spec_was_correct
     world.add_node("node-4");
     world.kubelet(60).await;
     assert_eq!((world.pods().len(), world.count("numberAvailable")), (4, 4));
+}
+
+/// Upstream decides anew, from a cache in which no pod is deleted.
+#[tokio::test(start_paused = true)]
+async fn no_more_lost_deletions_are_repeated_than_the_corrected_limit_allows() {
+    let (world, _manager) = World::running(3, json!({ "updateStrategy": rolling(3, 0) })).await;
+    world.fail_requests(|line, _| line.starts_with("delete pods").then_some(Interception::Fail));
+    world.set_image("two");
+    pass(SEC).await;
+    assert!(world.deleted().len() >= 3, "{:?}", world.lines());
+    world.cluster.stop_intercepting();
+    world.cluster.clear_requests();
+    world.edit(|spec| spec["updateStrategy"] = rolling(1, 0));
+    pass(20 * SEC).await;
+    assert_eq!(world.deleted().len(), 1, "{:?}", world.lines());
+    world.kubelet(200).await;
+    assert!(world.images().values().all(|it| it == "two"), "{:?}", world.images());
+}
+
+/// Upstream creates a second pod on the other node too.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_was_stored_although_the_answer_is_an_error_uses_the_surge() {
+    let (world, _manager) = World::running(2, json!({ "updateStrategy": rolling(0, 1) })).await;
+    world.cluster.freeze_watches("pods");
+    let (cluster, mut first) = (world.cluster.clone(), true);
+    world.fail_requests(move |line, call| {
+        if line != "create pods" || !std::mem::take(&mut first) {
+            return None;
+        }
+        let mut pod = call.json();
+        pod["metadata"]["namespace"] = json!(NAMESPACE);
+        cluster.create(pod);
+        failure(500, "InternalError")
+    });
+    world.set_image("two");
+    pass(20 * SEC).await;
+    assert_eq!(world.pod_nodes(), ["node-1", "node-1", "node-2"], "{:?}", world.lines());
+    world.cluster.unfreeze_watches("pods");
+    world.kubelet(60).await;
+    assert_eq!(world.images().values().collect::<Vec<_>>(), ["two", "two"]);
+}
+
+/// Of an expired expectation the server is read, but that shows nothing of a request that runs.
+#[tokio::test(start_paused = true)]
+async fn expectations_do_not_expire_while_a_creation_may_be_stored() {
+    let (world, _manager) = World::running(2, json!({ "updateStrategy": rolling(0, 1) })).await;
+    world.fail_requests(|line, _| {
+        (line == "create pods").then(|| Interception::status(504, "Timeout", "request timed out"))
+    });
+    world.set_image("two");
+    pass(900 * SEC).await;
+    let nodes: Vec<String> = world.created().iter().map(target).collect();
+    assert!(nodes.len() > 2 && nodes.iter().all(|it| it == "node-1"), "{nodes:?}");
 }
 
 /// Upstream has no memory of it. Waiting for the outcome must not keep a new node without its pod.

@@ -2,7 +2,10 @@ use api::DaemonSet;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Rows, rolling, set};
+use crate::{
+    rules::rollout::budget,
+    testing::{Rows, rolling, set},
+};
 
 /// The plan as text: `+n1` creates a pod on n1, `-n1-0 Failed` deletes it.
 fn planned(set: &DaemonSet, rows: &[&str]) -> Vec<String> {
@@ -174,6 +177,19 @@ fn a_deletion_is_repeated_only_while_it_is_right() {
         let rows = Rows::new(rows);
         let snapshot = rows.snapshot(set);
         let last = snapshot.nodes[0].all.last().unwrap();
-        assert_eq!(may_repeat_deletion(&snapshot, last), want, "{:?}", last.meta.name);
+        assert_eq!(may_repeat_deletion(&snapshot, last, &mut budget(&snapshot)), want, "{:?}", last.meta.name);
+    }
+}
+
+#[test]
+fn no_more_deletions_are_repeated_than_pods_may_be_unavailable() {
+    let rows = Rows::new(&["n1: old ready", "n2: old running", "n3: old ready", "n4: old ready"]);
+    for (max_unavailable, want) in [(1, [false, true, false, false]), (2, [true, true, false, false])] {
+        let set = rolling(json!(max_unavailable), json!(0));
+        let snapshot = rows.snapshot(&set);
+        let mut budget = budget(&snapshot);
+        let repeated: Vec<bool> =
+            snapshot.nodes.iter().map(|it| may_repeat_deletion(&snapshot, &it.all[0], &mut budget)).collect();
+        assert_eq!(repeated, want);
     }
 }
