@@ -101,7 +101,7 @@ pub(crate) async fn resolve_unknown(
     let Some(unknown) = ctx.memory.unknown_write(&owner.uid) else { return Ok(None) };
     // The ReplicaSets of a deleted Deployment may be orphans now.
     if ctx.deployments.store().is_alive(&deployment.meta.as_ref())?
-        && let Some(left) = resolve(ctx, owner, &unknown).await?
+        && let Some(left) = resolve(ctx, deployment, owner, &unknown).await?
     {
         return Ok(Some(left));
     }
@@ -110,8 +110,13 @@ pub(crate) async fn resolve_unknown(
 }
 
 /// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
-/// some seconds, because its first request may have been lost.
-async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Option<Duration>, ApplyError> {
+/// some seconds, because its first request may have been lost. A pause ends that: a rollout must not begin then.
+async fn resolve(
+    ctx: &Ctx,
+    deployment: &Deployment,
+    owner: &Owner,
+    unknown: &UnknownWrite,
+) -> Result<Option<Duration>, ApplyError> {
     let UnknownWrite { write, ends_at, repeat_until } = unknown;
     let (name, before): (&str, Option<&Version>) = match write {
         Write::Create { name, .. } => (name, None),
@@ -137,7 +142,7 @@ async fn resolve(ctx: &Ctx, owner: &Owner, unknown: &UnknownWrite) -> Result<Opt
     if *ends_at <= now {
         return Ok(None);
     }
-    if *repeat_until <= now {
+    if *repeat_until <= now || deployment.spec.paused {
         return Ok(Some(*ends_at - now));
     }
     let Err(source) = send(ctx, owner, write).await else { return Ok(None) };

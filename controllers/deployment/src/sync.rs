@@ -132,11 +132,6 @@ async fn reconcile(
     let since_last = ctx.memory.since_status(&owner.uid, ctx.clock.now());
     let write = status_change(deployment, revision, &status).write(since_last);
     let written = write_status(ctx, owner, deployment, revision, &status, write).await;
-    if let Some(failure) = failure {
-        log_error(deployment, written);
-        return Err(failure.into());
-    }
-    written?;
     let next = match write {
         StatusWrite::After(left) => Some(left),
         _ if matches!(plan.problem, Some(Problem::TemplateChanged(_))) => Some(TEMPLATE_CHECK),
@@ -146,7 +141,18 @@ async fn reconcile(
         // After a change the event of the update brings the next sync.
         _ => None,
     };
-    Ok(next.map_or(Outcome::Done, Outcome::After))
+    let result = match (failure, written) {
+        (Some(failure), written) => {
+            log_error(deployment, written);
+            Err(failure.into())
+        }
+        (None, written) => written,
+    };
+    if let (Err(_), Some(next)) = (&result, next) {
+        // The back-off of the key may be longer.
+        ctx.queue.add_after(owner.key(), next);
+    }
+    result.map(|()| next.map_or(Outcome::Done, Outcome::After))
 }
 
 /// Waits until the cache shows our last writes; what was read of it may be older.

@@ -50,7 +50,11 @@ impl ApplyError {
         match self {
             // It says nothing about the pods that no request was sent.
             Self::Create { source, .. } | Self::Delete { source, .. } if !is_from_server(source) => Managed::Skipped,
-            Self::Create { source, .. } | Self::Delete { source, .. } => Managed::Failed(server_message(source)),
+            Self::Create { source, .. } => Managed::Failed(server_message(source)),
+            // As in upstream's `DeletePod`.
+            Self::Delete { source, .. } => {
+                Managed::Failed(format!("unable to delete pods: {}", server_message(source)))
+            }
             Self::Template(err) => Managed::Failed(err.to_string()),
             Self::Encode(err) => Managed::Failed(err.to_string()),
             Self::Changed(_) | Self::Cache(_) => Managed::Skipped,
@@ -63,10 +67,11 @@ impl ApplyError {
 pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
-    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Deletions
-    // whose outcome is unknown have their own times.
-    let has_expired =
-        ctx.memory.expectations.renew_expired(&owner.uid, now) && !ctx.memory.has_unknown_deletions(&owner.uid);
+    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Writes whose
+    // outcome is unknown have their own times.
+    let has_expired = ctx.memory.expectations.renew_expired(&owner.uid, now)
+        && !ctx.memory.has_unknown_deletions(&owner.uid)
+        && !ctx.memory.has_unknown_creates(&owner.uid);
     let is_due = ctx.memory.begin_unknown_creates_check(&owner.uid, now) || has_expired;
     if is_due && !ctx.stopping.is_cancelled() {
         if let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await {
@@ -343,7 +348,7 @@ mod tests {
         assert_eq!(managed(ApiError::NotSent(NotSent::TermEnded)), Managed::Skipped);
         assert_eq!(
             managed(ApiError::unknown("no answer".to_owned())),
-            Managed::Failed("outcome unknown: no answer".to_owned())
+            Managed::Failed("unable to delete pods: outcome unknown: no answer".to_owned())
         );
     }
 }

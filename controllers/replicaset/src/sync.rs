@@ -1,6 +1,6 @@
 //! One set, top to bottom: checks, pods, plan, apply, status.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use api::{ObjectKey, Pod, PodIndex, ReplicaSet, ReplicaSetStatus, Selector, Uid};
 use client::ApiError;
@@ -230,7 +230,8 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
         }
     }
     let ranks = NodeRanks::of(active.iter().chain(&related));
-    let victims = victims(active, count, ranks, *now, ctx.compares_cost);
+    let doubtful: HashSet<Uid> = ctx.memory.doubtful_pods(&set.meta.uid).into_iter().collect();
+    let victims = victims(active, count, ranks, &doubtful, *now, ctx.compares_cost);
     age_ratios(active, &victims, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
     victims.into_iter().cloned().collect()
 }

@@ -69,7 +69,7 @@ pub(crate) fn pods(rows: &[&str]) -> Vec<Arc<Pod>> {
 
 /// Describes a pod by words: `pending`, `running`, `ready`, `ready:30` (for 30 s), `failed:30` (30 s ago),
 /// `succeeded:30`, then `age:30` (seconds; by default 1,000, and one second before the end of a failed pod), `on:node`,
-/// `unassigned`, `not-ready`, `cost:5`, `restarts:5`, `reason:Evicted`, `label:key=value`.
+/// `unassigned`, `not-ready`, `deleting`, `cost:5`, `restarts:5`, `reason:Evicted`, `label:key=value`.
 fn pod(index: usize, words: &str) -> Arc<Pod> {
     let words: Vec<&str> = words.split(' ').collect();
     let text = |prefix: &str| words.iter().find_map(|it| it.strip_prefix(prefix));
@@ -97,6 +97,9 @@ fn pod(index: usize, words: &str) -> Arc<Pod> {
             "conditions": if is_ready { ready } else { json!([]) },
             "containerStatuses": [{ "name": "c", "restartCount": number("restarts:").unwrap_or(0) }] },
     });
+    if words.contains(&"deleting") {
+        object["metadata"]["deletionTimestamp"] = json!(at(0));
+    }
     if words.contains(&"unassigned") {
         object["spec"]["nodeName"] = Value::Null;
     }

@@ -4,7 +4,6 @@ use api::{DeploymentStrategy, ReplicaSet};
 
 use crate::rules::{
     annotations::{self, Annotations, DESIRED_REPLICAS, MAX_REPLICAS},
-    conditions::{PROGRESSING, TEMPLATE_CHANGED, template_changed},
     history,
     limits::Limits,
     progress::is_complete,
@@ -296,20 +295,14 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Whether the server has stored the ReplicaSet for the present template with another one: a webhook changed it, or
-    /// the server dropped a field (k/k#57167, k/k#141961). Upstream creates ReplicaSets without end. One that was
-    /// changed after its creation, which increases its generation, is a collision of names, and the next one gets
-    /// another name.
+    /// Whether the ReplicaSet for the present template exists with another one: a webhook changed it, or the server
+    /// dropped a field (k/k#57167, k/k#141961). Upstream creates ReplicaSets without end. If the server changes no
+    /// templates (`check_template`), it is a collision of names, and the next one gets another name.
     fn has_changed_template(&mut self) -> bool {
         let snapshot = self.snapshot;
         let found = snapshot.all().find(|(_, set)| *set.meta.name == *snapshot.name_of_new);
-        let is_reported = |set: &ReplicaSet| {
-            let condition = snapshot.deployment.status.condition(PROGRESSING);
-            condition.is_some_and(|it| *it.reason == *TEMPLATE_CHANGED && *it.message == *template_changed(set))
-        };
-        let changed = found.filter(|(_, set)| set.generation <= 1 || is_reported(set));
-        self.plan.problem = changed.map(|(at, _)| Problem::TemplateChanged(at));
-        changed.is_some()
+        self.plan.problem = found.map(|(at, _)| Problem::TemplateChanged(at));
+        found.is_some()
     }
 
     fn shrink_all_old(&mut self) {

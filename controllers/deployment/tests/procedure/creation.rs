@@ -173,8 +173,7 @@ async fn acceptance_deploy_015_a_name_in_use_is_counted_and_the_next_set_has_ano
     let second = world.sets().into_iter().find(|it| name(it) != first).unwrap();
     assert_eq!((image(&second), second["spec"]["replicas"].as_i64()), ("one", Some(3)));
     assert!(name(&second).starts_with("d-"));
-    assert_eq!(world.sets().len(), 2);
-    assert_eq!(world.response_count(409), 1);
+    assert_eq!((world.sets().len(), dry_runs(&world), world.response_count(409)), (2, 1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,6 +240,24 @@ async fn acceptance_deploy_017_a_webhook_that_changes_templates_causes_no_endles
     world.cluster.remove("replicasets.apps", NAMESPACE, &set);
     world.settle().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]), "it continues when the set is removed");
+}
+
+/// Without a deadline there is no condition. A resize of the changed set increases its generation.
+#[tokio::test(start_paused = true)]
+async fn acceptance_deploy_017_after_a_resize_a_webhook_causes_no_further_set() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.deploy(json!({ "progressDeadlineSeconds": i32::MAX }));
+    world.settle().await;
+    mirror_images(&world);
+    world.set_image("two");
+    world.settle().await;
+    for replicas in [6, 9] {
+        world.edit(|spec| spec["replicas"] = json!(replicas));
+        world.settle().await;
+    }
+    assert!(world.set_of("mirror/two")["metadata"]["generation"].as_i64() > Some(1), "it was resized");
+    assert_eq!((world.sets().len(), world.count("collisionCount")), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,6 +339,23 @@ async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
             assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]), "{seconds}");
         }
     }
+}
+
+/// With a mistaken image its pods would start although the user has paused the rollout.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_not_repeated_while_the_deployment_is_paused() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.fail_requests(|line, _| (line == "create replicasets").then_some(Interception::Fail));
+    world.set_image("two");
+    pass(MS).await;
+    world.edit(|spec| spec["paused"] = json!(true));
+    world.cluster.stop_intercepting();
+    world.cluster.clear_requests();
+    pass(200 * SEC).await;
+    assert_eq!((world.call_count("create replicasets"), world.count("observedGeneration")), (0, 3));
+    world.edit(|spec| spec["paused"] = json!(false));
+    world.settle().await;
+    assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
 
 /// The first request is stored although its answer is lost, or cannot be stored any more.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{ContainerState, Pod, PodPhase};
 use clock::Timestamp;
-use workload::{is_active, is_ready, is_terminal};
+use workload::{is_ready, is_terminal};
 
 /// The delay of the second round, in seconds.
 const FIRST: i64 = 1;
@@ -34,7 +34,7 @@ pub(crate) struct Streak {
 /// The streak of these pods of a set, which include those that have ended. No more than `wanted` can fail together.
 pub(crate) fn streak(own: &[Arc<Pod>], wanted: usize, now: Timestamp) -> Streak {
     let mut failures: Vec<i64> = own.iter().filter_map(|it| failed_at_once(it, now)).collect();
-    if failures.is_empty() {
+    if failures.is_empty() || wanted == 0 {
         return Streak::default();
     }
     failures.sort_unstable();
@@ -105,9 +105,9 @@ fn failed_at_once(pod: &Pod, now: Timestamp) -> Option<i64> {
     (pod.phase == PodPhase::Failed && failed.saturating_sub(scheduled) <= AT_ONCE).then_some(failed)
 }
 
-/// Whether the pod is ready, or ran for some time.
+/// Whether the pod is ready, also while it is being deleted, or ran for some time.
 fn has_succeeded(pod: &Pod, now: Timestamp) -> bool {
-    if is_active(pod) { is_ready(pod) } else { is_terminal(pod) && failed_at_once(pod, now).is_none() }
+    if is_terminal(pod) { failed_at_once(pod, now).is_none() } else { is_ready(pod) }
 }
 
 #[cfg(test)]
@@ -161,6 +161,8 @@ mod tests {
         assert_eq!(streak_with("ready age:7"), (2, 1, Some(1)), "only the failures after its creation count");
         assert_eq!(streak_with("ready age:20"), (3, 1, Some(2)), "an older pod");
         assert_eq!(streak_with("running age:1"), (3, 1, Some(2)), "not ready");
+        assert_eq!(streak_with("ready age:7 deleting"), (2, 1, Some(1)), "it was ready");
+        assert_eq!(check(0, &["failed:0", "failed:0"]), (0, 0, None), "no pod is wanted");
         assert_eq!(check(3, &["failed:700", "failed:0"]), (1, 0, None));
         assert_eq!(check(3, &["failed:700"]), (0, 0, None));
     }

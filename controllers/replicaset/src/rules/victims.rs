@@ -2,11 +2,11 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
-use api::Pod;
+use api::{Pod, Uid};
 use clock::Timestamp;
 use workload::{deletion_keys_around_rank, is_active, is_ready};
 
@@ -36,11 +36,13 @@ impl<'a> NodeRanks<'a> {
 }
 
 /// Returns the `count` pods that are deleted, the first one first. The rank of a node is lower after each pod that is taken
-/// from it, so that no node loses all of its pods while another one keeps more (k/k#102948).
+/// from it, so that no node loses all of its pods while another one keeps more (k/k#102948). The `doubtful` pods, which
+/// earlier requests may still delete, come before all others.
 pub(crate) fn victims<'a>(
     active: &'a [Arc<Pod>],
     count: usize,
     mut ranks: NodeRanks<'_>,
+    doubtful: &HashSet<Uid>,
     now: Timestamp,
     compares_cost: bool,
 ) -> Vec<&'a Arc<Pod>> {
@@ -50,7 +52,7 @@ pub(crate) fn victims<'a>(
     }
     let candidate = |pod: &'a Arc<Pod>| {
         let (class, order) = deletion_keys_around_rank(pod, now, compares_cost);
-        Candidate { class, order, pod }
+        Candidate { class: (!doubtful.contains(&pod.meta.uid), class), order, pod }
     };
     let mut candidates: Vec<_> = active.iter().map(candidate).collect();
     candidates.sort_by(|a, b| a.class.cmp(&b.class).then_with(|| a.order.cmp(&b.order)));

@@ -93,6 +93,7 @@ async fn acceptance_rs_026_a_refused_deletion_is_reported_and_retried() {
         world.scale(1);
         pass(SEC).await;
         assert_eq!(world.failure_reason().as_deref(), Some("FailedDelete"), "{code}");
+        assert_eq!(world.status()["conditions"][0]["message"], "unable to delete pods: not now");
         let times = world.call_times("delete pods");
         let has_pauses = times.windows(2).all(|it| it[1] - it[0] >= 4 * MS);
         assert!((4..=12).contains(&times.len()) && has_pauses, "{code}: {times:?}");

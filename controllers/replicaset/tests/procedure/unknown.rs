@@ -1,5 +1,7 @@
 //! Writes whose outcome is unknown.
 
+use std::sync::{Arc, Mutex};
+
 use harness::{NAMESPACE, pass};
 use replicaset_controller::Options;
 use serde_json::json;
@@ -233,4 +235,33 @@ async fn a_creation_that_always_fails_does_not_delay_the_count_of_available_pods
     assert_eq!((world.count("readyReplicas"), world.count("availableReplicas")), (1, 0));
     pass(5 * SEC).await;
     assert_eq!(world.count("availableReplicas"), 1);
+}
+
+/// The timeout of expectations counts from the first request. The server is read when the last one has certainly ended.
+#[tokio::test(start_paused = true)]
+async fn expectations_do_not_expire_while_a_creation_may_be_stored() {
+    let world = World::new();
+    let (mut count, lost) = (0, Arc::new(Mutex::new(None)));
+    let kept = lost.clone();
+    world.fail_requests(move |line, call| {
+        if line != "create pods" {
+            return None;
+        }
+        count += 1;
+        if count < 500 {
+            return Some(Interception::Delay(25 * SEC));
+        }
+        kept.lock().unwrap().get_or_insert_with(|| call.json());
+        Some(Interception::status(504, "Timeout", "request timed out"))
+    });
+    let _manager = world.start().await;
+    world.set(500, json!({}));
+    pass(350 * SEC).await;
+    assert_eq!(world.call_count("create pods"), 500, "the last one may still be stored");
+    let mut pod = lost.lock().unwrap().take().unwrap();
+    pod["metadata"]["namespace"] = json!(NAMESPACE);
+    pod["metadata"]["name"] = json!("late");
+    world.cluster.create(pod);
+    pass(300 * SEC).await;
+    assert_eq!((world.own().len(), world.call_count("create pods")), (500, 500));
 }

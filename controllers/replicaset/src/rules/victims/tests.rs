@@ -9,7 +9,7 @@ fn deleted(rows: &[&str], others: &[&str], count: usize) -> Vec<String> {
 fn deleted_with(rows: &[&str], others: &[&str], count: usize, compares_cost: bool) -> Vec<String> {
     let (active, others) = (pods(rows), pods(others));
     let ranks = NodeRanks::of(active.iter().chain(&others));
-    let victims = victims(&active, count, ranks, now(), compares_cost);
+    let victims = victims(&active, count, ranks, &HashSet::new(), now(), compares_cost);
     victims.iter().map(|it| it.meta.name.to_string()).collect()
 }
 
@@ -18,6 +18,19 @@ fn acceptance_rs_017_pods_with_less_progress_are_deleted_first() {
     let rows = ["ready", "running not-ready", "pending", "pending unassigned"];
     assert_eq!(deleted(&rows, &[], 3), ["p3", "p2", "p1"], "to 1");
     assert_eq!(deleted(&rows, &[], 2), ["p3", "p2"], "to 2");
+}
+
+/// An earlier request may still delete it.
+#[test]
+fn a_pod_that_may_be_deleted_anyway_is_deleted_first() {
+    let active = pods(&["pending", "ready cost:1000", "ready"]);
+    let doubtful = HashSet::from([active[1].meta.uid.clone()]);
+    let names = |count| {
+        let ranks = NodeRanks::of(&active);
+        let victims = victims(&active, count, ranks, &doubtful, now(), true);
+        victims.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(1), names(2)), (vec!["p1".to_owned()], vec!["p1".to_owned(), "p0".to_owned()]));
 }
 
 #[test]
