@@ -24,7 +24,7 @@ impl GarbageCollector {
     /// Works until the run ends. `after_deletions` is called after each deletion of objects without an owner.
     pub(crate) async fn run(self, world: World, mut rng: Rng, after_deletions: fn(&World)) {
         loop {
-            world.sleep(MS * rng.u32(300..2_500)).await;
+            world.sleep(MS * rng.u32(500..5_000)).await;
             for resource in self.dependents {
                 let live = self.live_owners(&world);
                 for object in world.cluster().list(resource, self.namespace) {
