@@ -122,7 +122,10 @@ async fn a_pod_that_is_not_selected_any_more_is_released_and_replaced() {
 async fn a_terminating_pod_that_loses_its_owner_is_replaced() {
     let (world, _manager) = World::running(1, json!({})).await;
     let pod = world.pod_on("node-1");
-    world.update_pod(&pod, |it| it["metadata"]["deletionTimestamp"] = json!(world.second()));
+    world.update_pod(&pod, |it| {
+        it["metadata"]["finalizers"] = json!(["example.com/kept"]);
+        it["metadata"]["deletionTimestamp"] = json!(world.second());
+    });
     pass(SEC).await;
     assert_eq!(world.pods(), std::slice::from_ref(&pod));
     world.update_pod(&pod, |it| {

@@ -208,6 +208,9 @@ fn mirror_images(world: &World) {
             return None;
         }
         let mut set = call.json();
+        if cluster.get("replicasets.apps", NAMESPACE, &name(&set)).is_some() {
+            return None;
+        }
         let image = &mut set["spec"]["template"]["spec"]["containers"][0]["image"];
         *image = json!(format!("mirror/{}", image.as_str().unwrap()));
         let body = if call.query.contains("dryRun=All") { set } else { cluster.create(set) };

@@ -256,7 +256,7 @@ async fn expectations_do_not_expire_while_a_creation_may_be_stored() {
     });
     let _manager = world.start().await;
     world.set(500, json!({}));
-    pass(350 * SEC).await;
+    pass(400 * SEC).await;
     assert_eq!(world.call_count("create pods"), 500, "the last one may still be stored");
     let mut pod = lost.lock().unwrap().take().unwrap();
     pod["metadata"]["namespace"] = json!(NAMESPACE);
