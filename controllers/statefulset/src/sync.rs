@@ -11,7 +11,7 @@ use controller::Outcome;
 use informer::StoreError;
 use revisions::{NewRevision, RevisionError, Stored};
 use serde_json::{Map, Value, value::RawValue};
-use workload::{ClaimError, Notices, Owner, RETRY_CHECK, claim, next_availability_check};
+use workload::{Claim, ClaimError, Notices, Owner, RETRY_CHECK, claim, claim_decision, next_availability_check};
 
 use crate::{
     Ctx,
@@ -39,6 +39,8 @@ pub(crate) enum SyncError {
     Adopt(#[source] ClaimError),
     #[error("cannot store a revision")]
     Revision(#[from] RevisionError),
+    #[error("cannot read the current revision")]
+    CurrentRevision(#[source] ApiError),
     #[error("the template does not decode")]
     Template(#[source] serde_json::Error),
     #[error("cannot manage pods")]
@@ -226,8 +228,20 @@ async fn find_revisions(
             }
         }
     };
-    let current = history.iter().find(|it| it.meta.name == set.status.current_revision);
-    let current = current.map_or_else(|| update.clone(), |it| as_is(it));
+    let name = &set.status.current_revision;
+    let current = match history.iter().find(|it| it.meta.name == *name) {
+        Some(it) => Some(as_is(it)),
+        None if name.is_empty() || *name == update.name => None,
+        // The cache may be late. Only if it is gone the update revision takes its place: otherwise a pod below the
+        // partition would be created again with the new template.
+        None => {
+            let live =
+                ctx.api().find::<ControllerRevision>(&ControllerRevision::resource(), &owner.namespace, name).await;
+            let live = live.map_err(SyncError::CurrentRevision)?;
+            live.filter(|it| claim_decision(owner, it.meta.as_ref(), true) == Claim::Keep).map(|it| as_is(&it))
+        }
+    };
+    let current = current.unwrap_or_else(|| update.clone());
     Ok((SetRevisions { current, update }, collision_count))
 }
 

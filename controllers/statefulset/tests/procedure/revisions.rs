@@ -193,6 +193,35 @@ async fn a_pod_that_is_broken_only_in_the_cache_is_not_deleted() {
     drop(manager);
 }
 
+/// Upstream makes the new revision the current one, so that a pod below the partition gets the new template.
+#[tokio::test(start_paused = true)]
+async fn a_current_revision_that_the_cache_does_not_show_stays_the_current_one() {
+    let world = World::new();
+    // Another manager has stored the revision.
+    let (cluster, mut first) = (world.cluster.clone(), true);
+    world.fail_requests(move |line, call| {
+        if line == "create controllerrevisions" && std::mem::take(&mut first) {
+            let mut revision = call.json();
+            revision["metadata"]["namespace"] = json!(NAMESPACE);
+            cluster.create(revision);
+        }
+        None
+    });
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("controllerrevisions.apps");
+    world.set(json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } } }));
+    world.kubelet(10).await;
+    let before = world.text("currentRevision");
+    world.set_image("two");
+    pass(SEC).await;
+    assert_eq!(world.text("currentRevision"), before);
+    assert_ne!(world.text("updateRevision"), before);
+    world.cluster.unfreeze_watches("controllerrevisions.apps");
+    world.cluster.remove("pods", NAMESPACE, "web-1");
+    world.kubelet(10).await;
+    assert_eq!((world.image("web-1"), world.text("currentRevision")), ("one".to_owned(), before));
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_sts_033_with_a_partition_of_all_replicas_only_the_update_revision_changes() {
     let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } });

@@ -33,13 +33,15 @@ pub(super) fn create_random(world: &World, name: &str, rng: &mut Rng) {
         json!({
             "replicas": rng.u8(0..4), "podManagementPolicy": policy, "updateStrategy": strategy(rng),
             "persistentVolumeClaimRetentionPolicy": retention(rng), "revisionHistoryLimit": rng.u8(0..3),
+            "minReadySeconds": if rng.bool() { 0 } else { rng.u8(1..6) },
         }),
     );
 }
 
 fn strategy(rng: &mut Rng) -> Value {
-    match rng.u8(0..5) {
+    match rng.u8(0..6) {
         0 => json!({ "type": "OnDelete" }),
+        5 => json!({ "type": "RollingUpdate" }),
         1 => json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": rng.u8(0..3) } }),
         2 => json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0, "maxUnavailable": 2 } }),
         _ => json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }),
@@ -147,10 +149,17 @@ async fn replace(world: &World, name: &str, rng: &mut Rng) {
     }
 }
 
-/// Changes the sets so that every rollout can end, and removes pods that lost their set and occupy its names.
+/// Changes the sets whose strategy ends no rollout, and removes pods that lost their set and occupy its names. Other sets
+/// are not changed: the event would hide that nothing else enqueues them.
 pub(super) fn unblock(world: &World) {
     let cluster = world.cluster();
     for set in cluster.list(SETS, HOME) {
+        let strategy = &set["spec"]["updateStrategy"];
+        if strategy["type"] == "RollingUpdate"
+            && strategy["rollingUpdate"]["partition"].as_i64().unwrap_or_default() == 0
+        {
+            continue;
+        }
         change(world, set["metadata"]["name"].as_str().unwrap_or_default(), |it| {
             it["spec"]["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
         });
