@@ -236,7 +236,7 @@ impl Nodes {
     }
 
     /// The nodes of each zone that count for its mode.
-    pub(crate) fn counts(&self, now: BootInstant) -> BTreeMap<Atom, Counts> {
+    pub(crate) fn zone_counts(&self, now: BootInstant) -> BTreeMap<Atom, Counts> {
         let mut zones: BTreeMap<Atom, Counts> = BTreeMap::new();
         for known in self.known.values().filter(|it| !it.is_excluded) {
             let counts = match zones.get_mut(&known.zone) {

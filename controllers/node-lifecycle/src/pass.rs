@@ -40,7 +40,7 @@ pub(crate) fn pass(ctx: &Ctx) -> Outcome {
 /// Determines the modes of all zones and the pace that follows from them (`handleDisruption`). Returns the counts.
 pub(crate) fn update_modes(ctx: &Ctx, state: &mut State) -> BTreeMap<Atom, Counts> {
     let now = ctx.clock.boot();
-    let counts = state.nodes.counts(now);
+    let counts = state.nodes.zone_counts(now);
     if state.observation.is_interrupted(now) {
         // All nodes seem silent now, so the modes stay as they are.
         return counts;

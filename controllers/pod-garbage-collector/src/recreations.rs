@@ -87,7 +87,7 @@ mod tests {
     }
 
     /// The waits of a pod that is deleted as soon as it may be, and returns at once.
-    fn waits(recreations: &mut Recreations, count: u32) -> Vec<u64> {
+    fn delays(recreations: &mut Recreations, count: u32) -> Vec<u64> {
         let mut now = Clock::system().now();
         let mut waits = Vec::new();
         for uid in 0..count {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_delay_doubles_with_each_recreation_up_to_an_hour() {
         let mut recreations = Recreations::default();
-        assert_eq!(waits(&mut recreations, 11), [0, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600, 3600]);
+        assert_eq!(delays(&mut recreations, 11), [0, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600, 3600]);
     }
 
     #[test]

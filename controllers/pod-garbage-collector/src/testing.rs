@@ -92,6 +92,6 @@ pub(crate) fn node(words: &str) -> Node {
     decode(&node)
 }
 
-pub(crate) fn names(pods: &[Arc<Pod>]) -> Vec<String> {
+pub(crate) fn pod_names(pods: &[Arc<Pod>]) -> Vec<String> {
     pods.iter().map(|it| it.meta.name.to_string()).collect()
 }

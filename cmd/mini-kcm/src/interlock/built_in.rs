@@ -168,7 +168,7 @@ mod tests {
         pod(json!({ "name": PROGRAM, "command": command }))
     }
 
-    fn runs(pod: &Value, controller: &str) -> bool {
+    fn has_controller(pod: &Value, controller: &str) -> bool {
         let known = KNOWN.iter().find(|it| it.name == controller).unwrap();
         built_in_pod(pod).unwrap().controllers.contains(known)
     }
@@ -194,7 +194,7 @@ mod tests {
             ("another flag switches it off", &["--enable-garbage-collector=false"], gc, false),
             ("a gate of a later release", &["--feature-gates=New=true", "--controllers=*,-job"], job, false),
         ] {
-            assert_eq!(runs(&kubeadm(args), controller), want, "{name}");
+            assert_eq!(has_controller(&kubeadm(args), controller), want, "{name}");
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         ] {
             let pod = pod(container);
             let selected = matches!(built_in_pod(&pod).unwrap().controllers, BuiltInControllers::Selected(_));
-            assert_eq!((selected, runs(&pod, "job-controller")), (readable, !readable), "{name}");
+            assert_eq!((selected, has_controller(&pod, "job-controller")), (readable, !readable), "{name}");
         }
     }
 

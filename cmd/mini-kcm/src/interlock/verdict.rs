@@ -27,7 +27,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    fn runs(&self, controller: &KnownController) -> bool {
+    fn is_running(&self, controller: &KnownController) -> bool {
         controller.registration.is_some() && self.controllers.is_enabled(controller)
     }
 }
@@ -55,7 +55,7 @@ pub(super) type ForeignWriters = BTreeMap<&'static str, String>;
 
 /// Decides which of our controllers run.
 pub(super) fn decide(ours: &Ours, managers: &Managers, foreign_writers: &ForeignWriters) -> Verdict {
-    let controllers = KNOWN.iter().filter(|it| ours.runs(it) && ours.unaffected != Some(it.name));
+    let controllers = KNOWN.iter().filter(|it| ours.is_running(it) && ours.unaffected != Some(it.name));
     let reason = |it: &KnownController| {
         held_back_by_pod(ours, managers, it)
             .or_else(|| held_back_by_traces(ours, managers, foreign_writers.get(it.name)))
@@ -136,7 +136,8 @@ fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
         others.push(("its last holder", BuiltInControllers::unreadable()));
     }
     let missing = |controllers: &BuiltInControllers| -> Vec<&str> {
-        let is_missing = |it: &&KnownController| it.default != Removed && controllers.contains(it) && !ours.runs(it);
+        let is_missing =
+            |it: &&KnownController| it.default != Removed && controllers.contains(it) && !ours.is_running(it);
         KNOWN.iter().filter(is_missing).map(|it| it.name).collect()
     };
     let (who, missing) = others.iter().map(|(who, it)| (who, missing(it))).find(|(_, it)| !it.is_empty())?;

@@ -67,7 +67,7 @@ pub(crate) fn replicas(annotations: &Labels, key: &str) -> Option<i32> {
 /// What a new ReplicaSet that exists must get: the annotations of its Deployment, and a revision that is higher than
 /// those of all old ones (`SetNewReplicaSetAnnotations`). A revision is never lowered. Upstream does not repair one that
 /// is no number.
-pub(crate) fn changes_of_new_set(deployment: &Annotations, set: &Annotations, next_revision: i64) -> Annotations {
+pub(crate) fn annotation_changes(deployment: &Annotations, set: &Annotations, next_revision: i64) -> Annotations {
     let is_changed = |(key, value): &(&String, &String)| is_copied(key) && set.get(*key) != Some(*value);
     let mut changes: Annotations =
         deployment.iter().filter(is_changed).map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -115,15 +115,15 @@ mod tests {
             (ROLLBACK_TO, "0"),
             (REPLICAS_BEFORE_SCALE, "7"),
         ]);
-        let changes = changes_of_new_set(&deployment, &of(&[(REVISION, "1")]), 1);
+        let changes = annotation_changes(&deployment, &of(&[(REVISION, "1")]), 1);
         assert_eq!(changes, of(&[("a", "1")]));
     }
 
     #[test]
     fn acceptance_deploy_003_a_changed_annotation_is_copied_and_a_removed_one_stays() {
         let set = of(&[("a", "1"), ("gone", "1"), (REVISION, "3")]);
-        assert_eq!(changes_of_new_set(&of(&[("a", "2"), ("b", "1")]), &set, 2), of(&[("a", "2"), ("b", "1")]));
-        assert_eq!(changes_of_new_set(&of(&[("a", "1")]), &set, 3), of(&[]));
+        assert_eq!(annotation_changes(&of(&[("a", "2"), ("b", "1")]), &set, 2), of(&[("a", "2"), ("b", "1")]));
+        assert_eq!(annotation_changes(&of(&[("a", "1")]), &set, 3), of(&[]));
     }
 
     #[test]
@@ -133,14 +133,14 @@ mod tests {
             if !history.is_empty() {
                 set.insert(REVISION_HISTORY.to_owned(), history.to_owned());
             }
-            changes_of_new_set(&of(&[]), &set, next)
+            annotation_changes(&of(&[]), &set, next)
         };
         assert_eq!(renumbered("1", "", 3), of(&[(REVISION, "3"), (REVISION_HISTORY, "1")]));
         assert_eq!(renumbered("5", "1,3", 7), of(&[(REVISION, "7"), (REVISION_HISTORY, "1,3,5")]));
         assert_eq!(renumbered("7", "1,3", 7), of(&[]), "it has the number already");
         assert_eq!(renumbered("9", "1,3", 7), of(&[]), "a number is never lowered");
         assert_eq!(renumbered("x", "1", 7), of(&[(REVISION, "7")]), "what is no number is replaced");
-        assert_eq!(changes_of_new_set(&of(&[]), &of(&[]), 1), of(&[(REVISION, "1")]));
+        assert_eq!(annotation_changes(&of(&[]), &of(&[]), 1), of(&[(REVISION, "1")]));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
         let snapshot = self.snapshot;
         let Some((at, set)) = snapshot.new.zip(snapshot.new_set()) else { return };
         let next = snapshot.next_revision();
-        let changes = annotations::changes_of_new_set(&snapshot.annotations, &snapshot.new_annotations, next);
+        let changes = annotations::annotation_changes(&snapshot.annotations, &snapshot.new_annotations, next);
         let revision = changes.get(annotations::REVISION).or(snapshot.new_annotations.get(annotations::REVISION));
         self.plan.revision = revision.cloned();
         let wanted = snapshot.deployment.spec.min_ready_seconds;

@@ -196,7 +196,7 @@ mod tests {
         next_status(&snapshot, &plan(&snapshot), &Created::Nothing)
     }
 
-    fn counts(status: &DeploymentStatus) -> [i32; 5] {
+    fn numbers(status: &DeploymentStatus) -> [i32; 5] {
         [status.replicas, status.updated, status.ready, status.available, status.unavailable]
     }
 
@@ -208,16 +208,16 @@ mod tests {
     fn acceptance_deploy_031_counts_are_sums_over_the_replica_sets() {
         let spec = json!({ "replicas": 10, "minReadySeconds": 3_600 });
         let world = |sets: &[&str]| World::new(deployment(spec.clone()), sets);
-        assert_eq!(counts(&status_of(&world(&["a new 10/0 ready:10"]))), [10, 10, 10, 0, 10]);
-        assert_eq!(counts(&status_of(&world(&["a new 10"]))), [10, 10, 10, 10, 0]);
-        assert_eq!(counts(&status_of(&world(&["a new 5/2", "b old 8"]))), [13, 5, 10, 10, 3]);
-        assert_eq!(counts(&status_of(&world(&["b old 8"]))), [8, 0, 8, 8, 0]);
+        assert_eq!(numbers(&status_of(&world(&["a new 10/0 ready:10"]))), [10, 10, 10, 0, 10]);
+        assert_eq!(numbers(&status_of(&world(&["a new 10"]))), [10, 10, 10, 10, 0]);
+        assert_eq!(numbers(&status_of(&world(&["a new 5/2", "b old 8"]))), [13, 5, 10, 10, 3]);
+        assert_eq!(numbers(&status_of(&world(&["b old 8"]))), [8, 0, 8, 8, 0]);
     }
 
     #[test]
     fn acceptance_deploy_070_surplus_available_pods_are_not_negative() {
         let world = World::new(deployment(json!({ "replicas": 10 })), &["a new 10/12"]);
-        assert_eq!(counts(&status_of(&world)), [12, 12, 12, 12, 0]);
+        assert_eq!(numbers(&status_of(&world)), [12, 12, 12, 12, 0]);
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         let status = |created: Created| next_status(&snapshot, &plan(&snapshot), &created);
         let created = status(Created::Set { name: "d-h".into(), replicas: 1 });
         assert_eq!(reason(&created, PROGRESSING), "True NewReplicaSetCreated");
-        assert_eq!(counts(&created), [3, 0, 3, 3, 1]);
+        assert_eq!(numbers(&created), [3, 0, 3, 3, 1]);
         let refused = status(Created::Refused("no".to_owned()));
         assert_eq!(reason(&refused, PROGRESSING), "False ReplicaSetCreateError");
         assert_eq!(status(Created::Collision).collision_count, Some(1));

@@ -190,7 +190,7 @@ fn own_writes_and_live_reads_count_before_the_cache_shows_them() {
     let (mut nodes, t) = (nodes(), start());
     observe(&mut nodes, &versioned("True", 0, 7), t);
     observe(&mut nodes, &versioned("Unknown", 0, 9), t + 50 * SEC);
-    assert_eq!(nodes.counts(t)[&atom("")].ready, 0);
+    assert_eq!(nodes.zone_counts(t)[&atom("")].ready, 0);
     observe(&mut nodes, &versioned("True", 5, 8), t + 51 * SEC);
     assert_eq!(nodes.readiness("a"), Some(&ConditionStatus::Unknown), "the cache is behind");
     observe(&mut nodes, &versioned("Unknown", 0, 9), t + 52 * SEC);
@@ -303,15 +303,15 @@ fn acceptance_node_022_zones_are_counted_without_excluded_nodes() {
     let labels = json!({ "node.kubernetes.io/exclude-disruption": "", "topology.kubernetes.io/zone": "y" });
     observe(&mut nodes, &node("f", "False", 0, labels.clone()), t);
     observe(&mut nodes, &node("g", "True", 0, json!({ "node.kubernetes.io/exclude-disruption": "false" })), t);
-    let counts = nodes.counts(t);
+    let counts = nodes.zone_counts(t);
     let x = Counts { size: 4, ready: 1, suspect: 0 };
     let y = Counts { size: 1, ready: 1, suspect: 0 };
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(atom(":\0:x"), x), (atom(":\0:y"), y)]);
     assert_eq!(nodes.zones().into_iter().collect::<Vec<_>>(), [atom(""), atom(":\0:x"), atom(":\0:y")]);
     observe(&mut nodes, &zoned("f", "False", "y"), t);
-    assert_eq!(nodes.counts(t)[&atom(":\0:y")].size, 2, "the label was removed");
+    assert_eq!(nodes.zone_counts(t)[&atom(":\0:y")].size, 2, "the label was removed");
     observe(&mut nodes, &node("e", "True", 0, labels), t);
-    assert_eq!(nodes.counts(t)[&atom(":\0:y")], Counts { size: 1, ready: 0, suspect: 0 });
+    assert_eq!(nodes.zone_counts(t)[&atom(":\0:y")], Counts { size: 1, ready: 0, suspect: 0 });
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn ready_node_is_suspect_after_three_quarters_of_its_grace_period() {
     let (mut nodes, t) = (nodes(), start());
     observe(&mut nodes, &zoned("a", "True", "x"), t);
     observe(&mut nodes, &zoned("b", "False", "x"), t);
-    let suspect = |nodes: &Nodes, after| nodes.counts(t + after)[&atom(":\0:x")];
+    let suspect = |nodes: &Nodes, after| nodes.zone_counts(t + after)[&atom(":\0:x")];
     assert_eq!(suspect(&nodes, 37_500 * MS).suspect, 0);
     assert_eq!(suspect(&nodes, 37_501 * MS), Counts { size: 2, ready: 1, suspect: 1 });
     nodes.on_renewal("a", t + 40 * SEC);
@@ -329,6 +329,6 @@ fn ready_node_is_suspect_after_three_quarters_of_its_grace_period() {
 #[test]
 fn unknown_node_has_no_counts_and_no_zone() {
     let nodes = nodes();
-    assert!(nodes.counts(start()).is_empty());
+    assert!(nodes.zone_counts(start()).is_empty());
     assert_eq!((nodes.zone("a"), nodes.readiness("a")), (None, None));
 }

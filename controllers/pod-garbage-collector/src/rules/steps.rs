@@ -64,7 +64,7 @@ pub(crate) fn sort_by_priority(pods: &mut [Arc<Pod>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{names, pod, pods};
+    use crate::testing::{pod, pod_names, pods};
 
     fn check(words: &str, mark_failed: bool, delete: bool) {
         assert_eq!(Steps::of(&pod(words)), Steps { mark_failed, delete }, "{words}");
@@ -95,6 +95,6 @@ mod tests {
     fn pods_with_a_controller_go_first() {
         let mut all = pods(&["d", "b owned", "c", "a owned in y", "e owned"]);
         sort_by_priority(&mut all);
-        assert_eq!(names(&all), ["b", "e", "a", "c", "d"]);
+        assert_eq!(pod_names(&all), ["b", "e", "a", "c", "d"]);
     }
 }

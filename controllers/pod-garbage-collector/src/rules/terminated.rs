@@ -74,10 +74,10 @@ fn ended(pod: &Pod) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{names, pods};
+    use crate::testing::{pod_names, pods};
 
     fn check(threshold: i32, all: &[&str], want: &[&str]) {
-        assert_eq!(names(&surplus(pods(all), threshold)), want, "{all:?}");
+        assert_eq!(pod_names(&surplus(pods(all), threshold)), want, "{all:?}");
     }
 
     #[test]
@@ -125,9 +125,9 @@ mod tests {
             let threshold = rng.i32(1..20);
             let chosen = surplus(all.clone(), threshold);
             let (gone, left): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|_| rng.bool());
-            let gone = names(&gone);
+            let gone = pod_names(&gone);
             let shown: Vec<_> = all.into_iter().filter(|it| !gone.contains(&it.meta.name.to_string())).collect();
-            let (mut again, mut left) = (names(&surplus(shown, threshold)), names(&left));
+            let (mut again, mut left) = (pod_names(&surplus(shown, threshold)), pod_names(&left));
             again.sort();
             left.sort();
             assert_eq!(again, left);

@@ -58,7 +58,7 @@ impl Declared {
     }
 
     /// The rules of the kind in this version.
-    fn rules(&self) -> Rules {
+    fn schema_rules(&self) -> Rules {
         Rules {
             status: if self.status { StatusRule::Apart("") } else { StatusRule::Data },
             subresources: match (self.status, self.scale.is_some()) {
@@ -352,7 +352,7 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     served.sort_by_key(|it| std::cmp::Reverse(priority(it)));
     let stored = versions(definition).iter().find(|it| it["storage"] == true)?;
     let stored = text(&stored["name"])?;
-    let rules = declared.iter().find(|it| it.version == stored)?.rules();
+    let rules = declared.iter().find(|it| it.version == stored)?.schema_rules();
     let kind = text(&names["kind"]).filter(|it| !it.is_empty()).or_else(|| text(&spec["names"]["kind"]))?;
     let (group, plural) = (text(&spec["group"])?, text(&names["plural"])?);
     Some(Kind {
@@ -380,7 +380,7 @@ pub(crate) fn in_version(kind: &Arc<Kind>, version: &str) -> Arc<Kind> {
     if stored.is_some_and(|it| it.status == declared.status && it.scale.is_some() == declared.scale.is_some()) {
         return kind.clone();
     }
-    Arc::new(Kind { rules: declared.rules(), ..Kind::clone(kind) })
+    Arc::new(Kind { rules: declared.schema_rules(), ..Kind::clone(kind) })
 }
 
 /// The order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.

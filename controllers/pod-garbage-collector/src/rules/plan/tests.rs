@@ -1,12 +1,13 @@
 use super::*;
-use crate::testing::{names, node, pods};
+use crate::testing::{node, pod_names, pods};
 
 /// The plan as text, with these words for each node and pod.
 fn planned(nodes: &[&str], all: &[&str], threshold: i32) -> String {
     let nodes: Vec<_> = nodes.iter().map(|it| Arc::new(node(it))).collect();
     let Plan { out_of_service, unscheduled, terminated } = plan(pods(all), &nodes, threshold);
-    let by_node = out_of_service.iter().map(|(node, pods)| format!("{node}: {}", names(pods).join(" ")));
-    let of = |what: &str, pods: &[Arc<Pod>]| (!pods.is_empty()).then(|| format!("{what}: {}", names(pods).join(" ")));
+    let by_node = out_of_service.iter().map(|(node, pods)| format!("{node}: {}", pod_names(pods).join(" ")));
+    let of =
+        |what: &str, pods: &[Arc<Pod>]| (!pods.is_empty()).then(|| format!("{what}: {}", pod_names(pods).join(" ")));
     let others = [of("unscheduled", &unscheduled), of("terminated", &terminated)].into_iter().flatten();
     by_node.chain(others).collect::<Vec<_>>().join(", ")
 }
