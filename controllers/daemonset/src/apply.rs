@@ -77,8 +77,8 @@ pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
             ctx.memory.expectations.expire_after(uid, RETRY_CHECK, ctx.clock.now());
         }
     }
-    // Deletions and creations whose outcome is unknown have their own times: the list may be older than they are.
-    if !ctx.memory.has_unknown_deletions(uid) && !ctx.memory.has_unknown_creations(uid) {
+    // Unknown deletions have their own times.
+    if !ctx.memory.has_unknown_deletions(uid) {
         ctx.memory.resolve_expired(uid, |it| cache.has_passed(it));
     }
 }
@@ -127,10 +127,15 @@ pub(crate) async fn repeat_deletions(
     if !ctx.sets.store().is_alive(&set.meta.as_ref())? {
         return Ok(());
     }
-    let (now, mut budget) = (ctx.clock.now(), budget(snapshot));
-    let (again, later): (Vec<_>, Vec<_>) = ctx
-        .memory
-        .take_unknown_deletions(&owner.uid)
+    let now = ctx.clock.now();
+    let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
+    // These deletions were sent, and the cache does not show them yet.
+    let expected = ctx.memory.expectations.expected_deletions(&owner.uid);
+    let is_repeated = |pod: &Pod| unknown.iter().any(|it| it.repeat_until > now && it.pod.meta.uid == pod.meta.uid);
+    let is_sent = |it: &&Arc<Pod>| expected.contains(&it.meta.uid) && !is_repeated(it) && snapshot.is_available(it);
+    let sent = snapshot.nodes.iter().flat_map(|it| it.all.iter()).filter(is_sent).count();
+    let mut budget = budget(snapshot).saturating_sub(sent);
+    let (again, later): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|it| it.repeat_until > now && may_repeat_deletion(snapshot, &it.pod, &mut budget));
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
@@ -153,6 +158,7 @@ pub(crate) async fn apply(
     }
     let creations = creations(ctx, set, owner, hash, create)?;
     let deleted = delete.iter().map(|(pod, _)| pod.meta.uid.clone());
+    ctx.memory.clear_awaited(&owner.uid);
     ctx.memory.expectations.expect(&owner.uid, creations.len(), deleted, ctx.clock.now());
     let calls = Calls { ctx, owner, set: Some(set) };
     let created = calls.create_all(creations).await;
@@ -353,12 +359,13 @@ impl Calls<'_> {
         {
             self.report(set, &pod, cause);
         }
+        let is_done = outcome.as_ref().err().is_none_or(|it| is_gone(it, &pod.meta.name));
         // A conflict concerns this state of the pod, not its node.
         if !matches!(outcome, Err(ApiError::Conflict(_))) {
-            ctx.memory.record_write(&owner.uid, node_name(&pod), outcome.is_ok());
+            ctx.memory.record_write(&owner.uid, node_name(&pod), is_done);
         }
         let Err(err) = outcome else { return Ok(()) };
-        if is_gone(&err, &pod.meta.name) {
+        if is_done {
             // Otherwise its watch event will come. Until then it would count as a pod of the set.
             if ctx.pods.store().is_gone(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid) {
                 ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);

@@ -110,8 +110,12 @@ impl Memory {
         });
     }
 
-    /// If the cache has passed the awaited version, nothing is expected any more. What is expected later has nothing to do
-    /// with this version.
+    /// What is expected from now on has nothing to do with the awaited version.
+    pub(crate) fn clear_awaited(&self, set: &Uid) {
+        self.read(set, |it| it.awaited = None);
+    }
+
+    /// If the cache has passed the awaited version, nothing is expected any more.
     pub(crate) fn resolve_expired(&self, set: &Uid, has_passed: impl Fn(&Version) -> bool) {
         let is_fulfilled = self.expectations.is_fulfilled(set);
         let is_over = |awaited: &mut Version| is_fulfilled || has_passed(awaited);

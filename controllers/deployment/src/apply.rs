@@ -110,7 +110,7 @@ pub(crate) async fn resolve_unknown(
 }
 
 /// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
-/// some seconds, because its first request may have been lost. A pause ends that: a rollout must not begin then.
+/// some seconds, because its first request may have been lost. No rollout begins while the Deployment is paused.
 async fn resolve(
     ctx: &Ctx,
     deployment: &Deployment,
@@ -142,7 +142,8 @@ async fn resolve(
     if *ends_at <= now {
         return Ok(None);
     }
-    if *repeat_until <= now || deployment.spec.paused {
+    let begins_rollout = matches!(write, Write::Create { .. }) && deployment.spec.paused;
+    if *repeat_until <= now || begins_rollout {
         return Ok(Some(*ends_at - now));
     }
     let Err(source) = send(ctx, owner, write).await else { return Ok(None) };

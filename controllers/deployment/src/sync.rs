@@ -135,7 +135,10 @@ async fn reconcile(
     let next = match write {
         StatusWrite::After(left) => Some(left),
         _ if matches!(plan.problem, Some(Problem::TemplateChanged(_))) => Some(TEMPLATE_CHECK),
-        StatusWrite::Never if plan.reports_progress && plan.problem.is_none() => {
+        // A creation that is refused hides that the deadline was missed, so nothing happens then.
+        StatusWrite::Never
+            if plan.reports_progress && plan.problem.is_none() && !matches!(created, Created::Refused(_)) =>
+        {
             progress::next_check(deployment, &status, ctx.clock.wall())
         }
         // After a change the event of the update brings the next sync.

@@ -67,11 +67,11 @@ impl ApplyError {
 pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
-    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Writes whose
-    // outcome is unknown have their own times.
+    // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Requests that
+    // may be running have their own times.
     let has_expired = ctx.memory.expectations.renew_expired(&owner.uid, now)
         && !ctx.memory.has_unknown_deletions(&owner.uid)
-        && !ctx.memory.has_unknown_creates(&owner.uid);
+        && !ctx.memory.has_running_creates(&owner.uid);
     let is_due = ctx.memory.begin_unknown_creates_check(&owner.uid, now) || has_expired;
     if is_due && !ctx.stopping.is_cancelled() {
         if let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await {

@@ -60,6 +60,11 @@ impl Memory {
         self.read(set, |it| it.unknown_creates.is_any()).unwrap_or_default()
     }
 
+    /// Whether creations whose outcome is unknown may be running.
+    pub(crate) fn has_running_creates(&self, set: &Uid) -> bool {
+        self.read(set, |it| it.unknown_creates.next_check().is_some()).unwrap_or_default()
+    }
+
     /// The outcome of some creations is unknown, and their requests may be running until `at`.
     pub(crate) fn check_unknown_creates_at(&self, set: &Uid, at: Instant) {
         self.change(set, |it| it.unknown_creates.check_at(at));

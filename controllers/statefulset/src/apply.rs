@@ -6,7 +6,7 @@ use events::EventType;
 use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Map, Value, json, value::RawValue};
-use workload::{Extra, Owner, PodTemplate, SlowStart, end_of_request, is_gone, server_message};
+use workload::{Extra, Owner, PodTemplate, RETRY_CHECK, SlowStart, end_of_request, is_gone, server_message};
 
 use crate::{
     Ctx,
@@ -50,7 +50,7 @@ pub(crate) struct Applied {
     pub(crate) deleted_for_update: i32,
     /// A quota that prevents the creation of a pod.
     pub(crate) quota: Option<Notice>,
-    /// The first failure. Nothing was done after its batch.
+    /// The first failure.
     pub(crate) failure: Option<ApplyError>,
 }
 
@@ -91,6 +91,11 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
+    /// Whether the plan may be outdated.
+    fn is_of_set(&self) -> bool {
+        matches!(self, Self::Claims { source: ClaimsError::Set(_) | ClaimsError::SetChanged, .. })
+    }
+
     fn is_quota(&self) -> bool {
         match self {
             Self::Create { source, .. } => is_quota(source),
@@ -113,7 +118,7 @@ pub(crate) async fn apply(
     let call = Calls { ctx, set, owner, revisions };
     let mut applied = Applied::default();
     for (at, stage) in plan.stages.iter().enumerate() {
-        if applied.failure.is_some() && plan.slots_at != Some(at) {
+        if applied.failure.as_ref().is_some_and(|it| it.is_of_set() || plan.slots_at != Some(at)) {
             continue;
         }
         let mut batches = SlowStart::new(stage.len(), first_batch(stage, plan));
@@ -230,7 +235,11 @@ impl Calls<'_> {
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         // With the pod, the claims would be deleted that it owns since it is not needed.
-        if cause == DeleteCause::Condemned && self.set.spec.when_scaled == ClaimRetention::Delete {
+        let spec = &self.set.spec;
+        if cause == DeleteCause::Condemned
+            && spec.when_scaled == ClaimRetention::Delete
+            && !spec.claim_templates.is_empty()
+        {
             let is_current = claims::is_current(self.ctx, self.set).await;
             if !is_current.map_err(|source| ApplyError::Delete { pod: name.into(), source })? {
                 return Ok(false);
@@ -239,9 +248,12 @@ impl Calls<'_> {
         let (uid, version) = (Some(pod.meta.uid.clone()), Some(pod.meta.version.clone()));
         let options = DeleteOptions { uid, version, ..DeleteOptions::default() };
         match self.ctx.api().delete(&Pod::resource(), namespace, name, &options).await {
-            // The event of the change enqueues the set.
-            Err(ApiError::Conflict(_)) => Ok(false),
             Err(source) if !is_gone(&source, name) => {
+                if matches!(source, ApiError::Conflict(_)) {
+                    // Usually the event of the change enqueues the set before.
+                    self.ctx.queue.add_after(self.owner.key(), RETRY_CHECK);
+                    return Ok(false);
+                }
                 if workload::is_from_server(&source) {
                     self.send_pod_event("Delete", name, Some(server_message(&source)));
                 }

@@ -235,10 +235,13 @@ async fn find_revisions(
         // The cache may be late. Only if it is gone the update revision takes its place: otherwise a pod below the
         // partition would be created again with the new template.
         None => {
-            let live =
-                ctx.api().find::<ControllerRevision>(&ControllerRevision::resource(), &owner.namespace, name).await;
-            let live = live.map_err(SyncError::CurrentRevision)?;
-            live.filter(|it| claim_decision(owner, it.meta.as_ref(), true) == Claim::Keep).map(|it| as_is(&it))
+            let resource = ControllerRevision::resource();
+            match ctx.api().get::<ControllerRevision>(&resource, &owner.namespace, name).await {
+                Ok(it) if claim_decision(owner, it.meta.as_ref(), true) == Claim::Keep => Some(as_is(&it)),
+                Ok(_) => None,
+                Err(err) if workload::is_gone(&err, name) => None,
+                Err(err) => return Err(SyncError::CurrentRevision(err)),
+            }
         }
     };
     let current = current.unwrap_or_else(|| update.clone());

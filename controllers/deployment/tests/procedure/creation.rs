@@ -122,7 +122,11 @@ async fn acceptance_deploy_012_a_refused_creation_is_shown_and_repeated() {
     assert_eq!(world.events().await, [format!("Warning ReplicaSetCreateError: {message}")]);
     assert!(world.call_count("create replicasets") > 3);
     assert_eq!(world.call_count(STATUS), 1);
+    pass(1_200 * SEC).await;
+    let attempts = world.call_count("create replicasets");
+    assert!(attempts < 25, "the deadline does not shorten the back-off: {attempts}");
     world.cluster.stop_intercepting();
+    world.update(|it| it["metadata"]["labels"] = json!({ "a": "b" }));
     pass(20 * SEC).await;
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetCreated");
 }

@@ -25,7 +25,8 @@ pub(crate) const REPLACE_BLOCKED: &str = "mini-kcm.dev/replace-blocked-pods";
 /// What to do for a set.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
-    /// The stages in their order. A stage starts only if all actions of the ones before it succeeded.
+    /// The stages in their order. A stage starts only if all actions of the ones before it succeeded, but see
+    /// [`Plan::slots_at`].
     pub(crate) stages: Vec<Vec<Action<'a>>>,
     /// The stage of the slots of a Parallel set. It starts also after a failure: a surplus pod that cannot be deleted must
     /// not prevent the creation of another one.
@@ -139,19 +140,21 @@ fn is_incomplete(snapshot: &Snapshot<'_>) -> bool {
 impl<'a> Plan<'a> {
     /// Deletes all outdated pods. Returns true while any of them exists.
     fn add_recreate_stages(&mut self, snapshot: &Snapshot<'a>) -> bool {
-        let of_slots: Vec<&Pod> = snapshot.outdated_pods(0).collect();
+        let of_slots: Vec<(&Pod, DeleteCause)> =
+            snapshot.outdated_pods(0).map(|it| (it, DeleteCause::Update)).collect();
         let of_condemned = snapshot.condemned.iter().map(|it| it.pod).filter(|it| snapshot.is_outdated(it));
-        let outdated: Vec<&Pod> = of_slots.iter().copied().chain(of_condemned).collect();
+        let of_condemned = of_condemned.map(|it| (it, DeleteCause::Condemned));
+        let outdated: Vec<(&Pod, DeleteCause)> = of_slots.iter().copied().chain(of_condemned).collect();
         if outdated.is_empty() {
             return false;
         }
-        let terminating = outdated.iter().find(|it| it.meta.deletion.is_some());
-        self.waiting = terminating.map(|pod| Waiting { pod, cause: WaitCause::Terminating });
+        let terminating = outdated.iter().find(|(pod, _)| pod.meta.deletion.is_some());
+        self.waiting = terminating.map(|(pod, _)| Waiting { pod, cause: WaitCause::Terminating });
         self.add_claim_corrections(snapshot);
         self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
         let kept = if self.add_name_notice(snapshot) { of_slots.len() } else { 0 };
-        let to_delete = outdated.iter().skip(kept).filter(|it| it.meta.deletion.is_none());
-        self.stages.push(to_delete.map(|pod| Action::Delete { pod, cause: DeleteCause::Update }).collect());
+        let to_delete = outdated.into_iter().skip(kept).filter(|(pod, _)| pod.meta.deletion.is_none());
+        self.stages.push(to_delete.map(|(pod, cause)| Action::Delete { pod, cause }).collect());
         true
     }
 

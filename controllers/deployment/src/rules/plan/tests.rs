@@ -317,7 +317,7 @@ fn acceptance_deploy_078_nothing_is_written_for_a_deployment_that_is_being_delet
 }
 
 #[test]
-fn acceptance_deploy_002_an_unknown_strategy_changes_nothing() {
+fn an_unknown_strategy_changes_nothing() {
     let world = World::new(deployment(json!({ "strategy": { "type": "Newer" } })), &["a old 3"]);
     assert_eq!(words(&world), ["Strategy(\"Newer\")"]);
 }

@@ -349,7 +349,7 @@ fn acceptance_sts_050_recreate_deletes_all_outdated_pods_and_creates_none_until_
     let gates = Gates { recreate: true, ..OFF };
     let recreate = set(json!({ "updateStrategy": { "type": "Recreate" } }));
     let all = ["0 old ready", "1 old running", "2 old ready", "3 old ready"];
-    let wanted = "delete 0 Update, delete 1 Update, delete 2 Update, delete 3 Update";
+    let wanted = "delete 0 Update, delete 1 Update, delete 2 Update, delete 3 Condemned";
     assert_eq!(decided(&recreate, &all, gates), wanted);
     assert_eq!(decided(&recreate, &["0 old ready deleting"], gates), "");
     assert_eq!(decided(&recreate, &[], gates), "create 0");
@@ -555,7 +555,7 @@ fn no_pod_is_deleted_for_a_revision_with_a_name_that_is_no_label() {
     };
     let reported = (String::new(), vec!["NameTooLong"]);
     let surplus = json!({ "replicas": 2, "updateStrategy": { "type": "Recreate" } });
-    let deleted = ("delete 2 Update".to_owned(), vec!["NameTooLong"]);
+    let deleted = ("delete 2 Condemned".to_owned(), vec!["NameTooLong"]);
     assert_eq!(decide(surplus, Gates { recreate: true, ..OFF }), deleted, "a surplus pod is not created again");
     let none = json!({ "replicas": 0, "updateStrategy": { "type": "Recreate" } });
     assert_eq!(decide(none, Gates { recreate: true, ..OFF }).1, [""; 0]);
