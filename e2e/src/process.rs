@@ -3,6 +3,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -158,13 +159,25 @@ pub fn host_name() -> String {
     name.trim().to_ascii_lowercase()
 }
 
-/// A free loopback port. Another process may take it before it is used, so the start of a server with it must be
-/// retried.
+/// A free loopback port. It is below the ports of outgoing connections (`ip_local_port_range`), and each call returns
+/// another one, so nothing in this process takes it before it is used.
 ///
 /// # Errors
 /// If there is none.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    // Another process begins elsewhere.
+    let begin = std::process::id().wrapping_mul(64);
+    for _ in 0..COUNT {
+        let offset = begin.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + offset)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    anyhow::bail!("no port from {FIRST} on is free")
 }
 
 /// Waits until something accepts connections on a loopback port; `alive` is called meanwhile.
