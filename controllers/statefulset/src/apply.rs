@@ -240,7 +240,7 @@ impl Calls<'_> {
             && spec.when_scaled == ClaimRetention::Delete
             && !spec.claim_templates.is_empty()
         {
-            let is_current = claims::is_current(self.ctx, self.set).await;
+            let is_current = claims::is_current_on_server(self.ctx, self.set).await;
             if !is_current.map_err(|source| ApplyError::Delete { pod: name.into(), source })? {
                 return Ok(false);
             }

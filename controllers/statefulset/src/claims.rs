@@ -215,7 +215,7 @@ async fn replace_owners(
     // The set is read after the claim, so that a later removal of the reference conflicts.
     if !has_conflict
         && !owners.references().is_empty()
-        && !is_current(ctx, owners.set).await.map_err(ClaimsError::Set)?
+        && !is_current_on_server(ctx, owners.set).await.map_err(ClaimsError::Set)?
     {
         return Err(ClaimsError::SetChanged);
     }
@@ -229,7 +229,7 @@ async fn replace_owners(
 
 /// Whether the set on the server has the same spec and is not being deleted. What leads to the deletion of a claim must not
 /// be decided from a late cache.
-pub(crate) async fn is_current(ctx: &Ctx, set: &StatefulSet) -> Result<bool, ApiError> {
+pub(crate) async fn is_current_on_server(ctx: &Ctx, set: &StatefulSet) -> Result<bool, ApiError> {
     let meta = &set.meta;
     match ctx.api().get::<StatefulSet>(&StatefulSet::resource(), &meta.namespace, &meta.name).await {
         Ok(it) => Ok(it.meta.uid == meta.uid && it.meta.deletion.is_none() && it.generation == set.generation),

@@ -193,10 +193,7 @@ impl<'a> Plan<'a> {
                 && is_available(highest.pod, snapshot.set.spec.min_ready_seconds, snapshot.now);
             if highest.pod.meta.deletion.is_some() {
                 self.waiting = Some(Waiting { pod: highest.pod, cause: WaitCause::Terminating });
-            } else if is_healthy
-                || is_first
-                || [Some(highest.pod), first_unavailable].into_iter().flatten().any(is_terminal)
-            {
+            } else if is_healthy || is_first || is_terminal(highest.pod) || first_unavailable.is_some_and(is_terminal) {
                 self.stages.push(vec![Action::Delete { pod: highest.pod, cause: DeleteCause::Condemned }]);
             } else {
                 self.waiting = first_unavailable.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
