@@ -81,9 +81,8 @@ fn check_created(model: &Model, pod: &Pod, now: Instant) -> Checked {
     let is_below_partition = |it: &Spec| !it.is_on_delete && ordinal < it.start + it.partition;
     let may_be_current = set.current_revisions.contains(&pod.revision) || set.first_images.contains(&pod.image);
     // If the current revision is gone, the new one takes its place.
-    let is_known =
-        |it: &Revision| !it.gone && set.status["currentRevision"] == *it.name && it.set.as_deref() == Some(uid);
-    if set.recent(now).all(is_below_partition) && !may_be_current && model.revisions.values().any(is_known) {
+    let has_current = model.has_revision(uid, &text(&set.status["currentRevision"]));
+    if set.recent(now).all(is_below_partition) && !may_be_current && has_current {
         return Err("creates a pod below the partition at the update revision".to_owned());
     }
     let was_ready = |ordinal: i64| {
@@ -145,8 +144,7 @@ fn check_status(model: &Model, uid: &str, before: &Value, now: Instant) -> Check
         return Ok(());
     }
     // The garbage collector may have removed it with an earlier set of the same name. Its template is lost then.
-    let is_of_set = |it: &Revision| !it.gone && it.name == was && it.set.as_deref() == Some(uid);
-    if !model.revisions.values().any(is_of_set) {
+    if !model.has_revision(uid, &was) {
         return Ok(());
     }
     let of_set = model.pods.values().filter(|it| it.owned_by.contains(uid) && it.revision == is);

@@ -193,6 +193,11 @@ impl Model {
         self.pods.values().filter(move |it| !it.gone && it.set.as_deref() == Some(set))
     }
 
+    /// Whether a set has this revision.
+    pub(super) fn has_revision(&self, set: &str, name: &str) -> bool {
+        self.revisions.values().any(|it| !it.gone && it.name == name && it.set.as_deref() == Some(set))
+    }
+
     /// At the end each set has at most its limit of revisions that are not in use.
     pub(super) fn check_history_limits(&self) -> Result<(), String> {
         for (uid, set) in self.sets.iter().filter(|it| !it.1.gone) {
