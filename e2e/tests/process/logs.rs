@@ -246,7 +246,7 @@ async fn no_log_line_and_no_page_contains_secrets_at_any_verbosity(on: On) {
             let refused = credentials.name == "refused" && matches!(server, Server::Real(_));
             let mut manager = launch(&server, &flags).start().unwrap();
             if refused {
-                wait_for_line(&manager, "401").await;
+                wait_for_line(&manager, "401 Unauthorized").await;
             } else {
                 manager.wait_until_healthy().await.unwrap();
                 // The client certificate's user may not delete content of a namespace, and need not.
