@@ -129,12 +129,11 @@ pub(crate) async fn repeat_deletions(
     }
     let now = ctx.clock.now();
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
-    // These deletions were sent, and the cache does not show them yet.
     let expected = ctx.memory.expectations.expected_deletions(&owner.uid);
     let is_repeated = |pod: &Pod| unknown.iter().any(|it| it.repeat_until > now && it.pod.meta.uid == pod.meta.uid);
-    let is_sent = |it: &&Arc<Pod>| expected.contains(&it.meta.uid) && !is_repeated(it) && snapshot.is_available(it);
-    let sent = snapshot.nodes.iter().flat_map(|it| it.all.iter()).filter(is_sent).count();
-    let mut budget = budget(snapshot).saturating_sub(sent);
+    // The cache does not show these deletions yet.
+    let is_sent = |pod: &Pod| expected.contains(&pod.meta.uid) && !is_repeated(pod);
+    let mut budget = budget(snapshot, is_sent);
     let (again, later): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|it| it.repeat_until > now && may_repeat_deletion(snapshot, &it.pod, &mut budget));

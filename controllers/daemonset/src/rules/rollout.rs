@@ -56,9 +56,10 @@ fn counted<'s, 'a>(snapshot: &'s Snapshot<'a>) -> impl Iterator<Item = &'s NodeP
     snapshot.nodes.iter().filter(counts)
 }
 
-/// How many available pods may be taken down without surge.
-pub(crate) fn budget(snapshot: &Snapshot<'_>) -> usize {
-    let is_available = |it: &&NodePods<'_>| it.not_deleting().any(|pod| snapshot.is_available(pod));
+/// How many available pods may be taken down without surge. The deletions that were sent use it too.
+pub(crate) fn budget(snapshot: &Snapshot<'_>, is_sent: impl Fn(&Pod) -> bool) -> usize {
+    let stays = |pod: &Pod| snapshot.is_available(pod) && !is_sent(pod);
+    let is_available = |it: &&NodePods<'_>| it.not_deleting().any(stays);
     let unavailable = counted(snapshot).filter(|it| !is_available(it)).count();
     max_unavailable(snapshot, snapshot.desired()).saturating_sub(unavailable)
 }

@@ -177,19 +177,31 @@ fn a_deletion_is_repeated_only_while_it_is_right() {
         let rows = Rows::new(rows);
         let snapshot = rows.snapshot(set);
         let last = snapshot.nodes[0].all.last().unwrap();
-        assert_eq!(may_repeat_deletion(&snapshot, last, &mut budget(&snapshot)), want, "{:?}", last.meta.name);
+        assert_eq!(
+            may_repeat_deletion(&snapshot, last, &mut budget(&snapshot, |_| false)),
+            want,
+            "{:?}",
+            last.meta.name
+        );
     }
 }
 
 #[test]
 fn no_more_deletions_are_repeated_than_pods_may_be_unavailable() {
     let rows = Rows::new(&["n1: old ready", "n2: old running", "n3: old ready", "n4: old ready"]);
-    for (max_unavailable, want) in [(1, [false, true, false, false]), (2, [true, true, false, false])] {
+    for (max_unavailable, sent, want) in [
+        (1, None, [false, true, false, false]),
+        (2, None, [true, true, false, false]),
+        (2, Some("n4-0"), [false, true, false, false]),
+        (3, Some("n4-0"), [true, true, false, false]),
+        // It is not available anyway.
+        (2, Some("n2-0"), [true, true, false, false]),
+    ] {
         let set = rolling(json!(max_unavailable), json!(0));
         let snapshot = rows.snapshot(&set);
-        let mut budget = budget(&snapshot);
+        let mut budget = budget(&snapshot, |it| sent == Some(&*it.meta.name));
         let repeated: Vec<bool> =
             snapshot.nodes.iter().map(|it| may_repeat_deletion(&snapshot, &it.all[0], &mut budget)).collect();
-        assert_eq!(repeated, want);
+        assert_eq!(repeated, want, "{max_unavailable} {sent:?}");
     }
 }
