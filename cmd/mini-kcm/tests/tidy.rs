@@ -50,6 +50,7 @@ const VALUES: &[&str] = &[
     "std",
     "thiserror",
     "workload::BLOCKED_AFTER",
+    "workload::Missed",
     "workload::StatusChange",
     "workload::StatusWrite",
     "workload::WaitCause",

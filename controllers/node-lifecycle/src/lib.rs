@@ -18,7 +18,6 @@ mod sync;
 mod live;
 
 mod nodes;
-mod observation;
 mod pacing;
 
 mod metrics;
@@ -39,12 +38,11 @@ use controller::{
 use events::Recorder;
 use informer::{Index, Informer};
 use parking_lot::Mutex;
-use workload::pods_of_node;
+use workload::{Observation, pods_of_node};
 
 use crate::{
     metrics::Meters,
     nodes::Nodes,
-    observation::Observation,
     pacing::Pacing,
     rules::zones::{Mode, Pace},
     sync::SyncError,

@@ -7,49 +7,32 @@ use client::{ApiError, within};
 use clock::Timestamp;
 use informer::prove;
 use tokio_util::sync::CancellationToken;
+use workload::{Missed, observe};
 
-use crate::{
-    Ctx, LEASES, State,
-    nodes::Silence,
-    observation::{INTERVAL, Missed},
-};
+use crate::{Ctx, LEASES, State, nodes::Silence};
 
-/// A watch or list request without a response for this long is an interruption.
-const UNANSWERED: Duration = Duration::from_secs(2);
 /// A live read without a response for this long has failed, so that it does not occupy a worker.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A proof that needs a new list takes longer than ten seconds.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait of a node that could not be judged.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
+/// The wait of a node whose Lease could not be read. The other nodes are judged in the second half of it.
+const READ_RETRY: Duration = Duration::from_secs(2);
 
 /// Checks once a second, also on a standby, whether the watches of nodes and Leases work.
 pub(crate) async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
     let watches = [ctx.nodes.watched(), ctx.leases.watched()];
-    let synced = futures::future::join_all(watches.iter().map(|it| it.wait_for_sync()));
-    tokio::select! {
-        biased;
-        () = end.cancelled() => return,
-        _ = synced => {}
-    }
     // The first list of Leases may come much later than that of nodes. Renewals in between were not observed, so the
     // grace periods begin now.
-    ctx.state.lock().nodes.restart(ctx.clock.boot(), None);
-    loop {
-        check(&ctx);
-        tokio::select! {
-            biased;
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
-    }
+    let begin = || ctx.state.lock().nodes.restart(ctx.clock.boot(), None);
+    observe(&watches, end, begin, |interrupted| check(&ctx, interrupted)).await;
 }
 
-fn check(ctx: &Ctx) {
-    let is_interrupted = !interrupted_watches(ctx).is_empty();
+fn check(ctx: &Ctx, interrupted: &[String]) {
     let now = ctx.clock.boot();
     let mut state = ctx.state.lock();
-    match state.observation.check(now, is_interrupted) {
+    match state.observation.check(now, !interrupted.is_empty()) {
         None => {}
         Some(Missed::Time(missed)) => state.nodes.on_missed(missed, now),
         Some(Missed::All) => {
@@ -57,15 +40,14 @@ fn check(ctx: &Ctx) {
             state.nodes.restart(now, None);
         }
     }
-    let is_suspended = is_suspended(ctx, &mut state);
+    let is_suspended = are_watches_behind(ctx, &mut state);
     if is_suspended != state.is_suspended {
         state.is_suspended = is_suspended;
         ctx.meters.set_suspended(is_suspended);
         if is_suspended {
-            let watches = interrupted_watches(ctx);
             let stale = state.stale_leases.as_ref().map(|(version, _)| version.to_string());
             tracing::warn!(
-                ?watches,
+                watches = ?interrupted,
                 stale,
                 "Watches of nodes or Leases are interrupted or stale, so no node is judged"
             );
@@ -75,17 +57,14 @@ fn check(ctx: &Ctx) {
     }
 }
 
-/// The resources whose watch fails, or has a request without a response.
-fn interrupted_watches(ctx: &Ctx) -> Vec<String> {
-    let watches = [ctx.nodes.watched(), ctx.leases.watched()];
-    let interrupted = watches.iter().filter(|it| {
-        it.failing_for().is_some() || it.unanswered_for().is_some_and(|unanswered| unanswered >= UNANSWERED)
-    });
-    interrupted.map(|it| it.resource().to_string()).collect()
-}
-
 /// Whether no node may be judged or tainted NoExecute now.
 pub(crate) fn is_suspended(ctx: &Ctx, state: &mut State) -> bool {
+    let is_unreadable = state.unreadable_until.is_some_and(|until| ctx.clock.boot() < until);
+    is_unreadable || are_watches_behind(ctx, state)
+}
+
+/// Whether the watches are interrupted, or the cache of Leases is older than a live read.
+fn are_watches_behind(ctx: &Ctx, state: &mut State) -> bool {
     // A new list makes the cache fresh, even with a lower version: etcd may have been restored.
     let is_fresh = state.stale_leases.as_ref().is_some_and(|(version, since)| {
         let leases = ctx.leases.watched();
@@ -94,9 +73,7 @@ pub(crate) fn is_suspended(ctx: &Ctx, state: &mut State) -> bool {
     if is_fresh {
         state.stale_leases = None;
     }
-    let now = ctx.clock.boot();
-    let is_unreadable = state.unreadable_until.is_some_and(|until| now < until);
-    state.stale_leases.is_some() || is_unreadable || state.observation.is_interrupted(now)
+    state.stale_leases.is_some() || state.observation.is_interrupted(ctx.clock.boot())
 }
 
 /// The result of [`confirm_silence`].
@@ -122,7 +99,7 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
             tracing::error!(node = name, %err, "The node is not judged, because its Lease cannot be read");
             // The other silent nodes wait too. Otherwise they could occupy all workers and repeat the error.
             ctx.state.lock().unreadable_until = Some(ctx.clock.boot() + RETRY);
-            return Confirmation::NotNow(RETRY);
+            return Confirmation::NotNow(READ_RETRY);
         }
     };
     // If the cached Lease cannot be read, there is nothing to compare the live one with.

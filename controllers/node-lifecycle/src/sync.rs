@@ -24,8 +24,8 @@ const ATTEMPTS: u32 = 5;
 /// The wait between two attempts is between one and two times this long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A write that takes longer is given up, and the node is judged anew.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A call that takes longer is given up, and the node is judged anew.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,12 @@ pub(crate) enum SyncError {
     Patch(#[source] ApiError),
 }
 
+impl SyncError {
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Status(ApiError::Conflict(_)) | Self::Patch(ApiError::Conflict(_)))
+    }
+}
+
 /// Brings one node up to date.
 pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     let started = ctx.clock.now();
@@ -52,34 +58,38 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     let Some(mut node) = cached else { return Ok(Outcome::Done) };
     let mut has_turn = false;
     let mut attempt = 1;
-    loop {
-        match reconcile(ctx, node, &mut has_turn).await {
-            // The node has changed since it was read, so the next attempt uses a live read.
-            Err(SyncError::Status(ApiError::Conflict(_)) | SyncError::Patch(ApiError::Conflict(_)))
-                if attempt < ATTEMPTS =>
-            {
-                attempt += 1;
-                let jitter = ctx.rng.lock().f64();
-                tokio::time::sleep(PAUSE.mul_f64(1.0 + jitter)).await;
-                let Some(live) = read(ctx, name).await? else { return Ok(Outcome::Done) };
-                node = Arc::new(live);
-            }
-            // It was deleted; the cache will show it.
-            Err(SyncError::Status(err) | SyncError::Patch(err)) if err.is_absence_of(name) => return Ok(Outcome::Done),
-            result => {
-                if result.is_err() {
-                    // It must not delay the other nodes of its zone.
-                    postpone(ctx, name);
-                }
-                ctx.meters.record_node(ctx.clock.now().saturating_duration_since(started));
-                return result;
-            }
+    let result = loop {
+        let result = reconcile(ctx, node, &mut has_turn).await;
+        if attempt == ATTEMPTS || !result.as_ref().is_err_and(SyncError::is_conflict) {
+            break result;
         }
+        attempt += 1;
+        let jitter = ctx.rng.lock().f64();
+        tokio::time::sleep(PAUSE.mul_f64(1.0 + jitter)).await;
+        // The node has changed since it was read, so the next attempt uses a live read.
+        node = match read(ctx, name).await {
+            Ok(Some(live)) => Arc::new(live),
+            Ok(None) => return Ok(Outcome::Done),
+            Err(err) => break Err(err),
+        };
+    };
+    if let Err(SyncError::Status(err) | SyncError::Patch(err)) = &result
+        && err.is_absence_of(name)
+    {
+        // It was deleted; the cache will show it.
+        return Ok(Outcome::Done);
     }
+    if result.is_err() {
+        // It must not delay the other nodes of its zone.
+        postpone(ctx, name, Duration::ZERO);
+    }
+    ctx.meters.record_node(ctx.clock.now().saturating_duration_since(started));
+    result
 }
 
 async fn read(ctx: &Ctx, name: &Atom) -> Result<Option<Node>, SyncError> {
-    match ctx.api.get::<Node>(&Node::resource(), "", name).await {
+    let resource = Node::resource();
+    match within(CALL_TIMEOUT, ctx.api.get::<Node>(&resource, "", name)).await {
         Ok(live) => {
             observe(ctx, &live);
             Ok(Some(live))
@@ -139,7 +149,7 @@ async fn judge(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, Judged), SyncEr
     let patch = Patch::Strategic(conditions::patch(&node, &changes));
     let resource = Node::resource();
     let call = ctx.api.patch(&resource, "", &node.meta.name, Some("status"), &patch);
-    let written = within(WRITE_TIMEOUT, call).await.map_err(SyncError::Status)?;
+    let written = within(CALL_TIMEOUT, call).await.map_err(SyncError::Status)?;
     tracing::info!(node = &*node.meta.name, "The node is silent: its conditions are Unknown now");
     if readiness(&node) == Some(&ConditionStatus::True) {
         send_node_event(ctx, &node.meta.as_ref(), "NodeNotReady", "status is now: NodeNotReady");
@@ -198,7 +208,7 @@ async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool)
         return if is_disrupted { NoExecute::Remove } else { NoExecute::Keep };
     }
     let decision = decide(ctx, node, &name, has_turn, is_confirmed);
-    enqueue_next(ctx, &name);
+    enqueue_next(ctx, &name, Duration::ZERO);
     match decision {
         // No node is judged now, and the pass enqueues only nodes that wait for a first taint.
         Decision::Final(NoExecute::Keep) if needs_other_taint(node) => {
@@ -213,7 +223,8 @@ async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool)
                 Decision::Confirm => NoExecute::Keep,
             },
             Confirmation::NotNow(wait) => {
-                postpone(ctx, &name);
+                // Otherwise nodes that cannot be confirmed would enqueue each other without a pause.
+                postpone(ctx, &name, RETRY);
                 ctx.queue.add_after(Key::Node(name), wait);
                 NoExecute::Keep
             }
@@ -267,30 +278,31 @@ fn withdraw(ctx: &Ctx, name: &Atom) {
         zone.is_some_and(|zone| state.pacing.withdraw(&zone, name))
     };
     if has_waited {
-        enqueue_next(ctx, name);
+        enqueue_next(ctx, name, Duration::ZERO);
     }
 }
 
-/// Moves a node that could not be tainted in its turn behind the others of its zone.
-fn postpone(ctx: &Ctx, name: &Atom) {
+/// Moves a node that could not be tainted in its turn behind the others of its zone. The next one follows after at least
+/// `pause`.
+fn postpone(ctx: &Ctx, name: &Atom, pause: Duration) {
     {
         let mut state = ctx.state.lock();
         if let Some(zone) = state.nodes.zone(name).cloned() {
             state.pacing.postpone(&zone, name);
         }
     }
-    enqueue_next(ctx, name);
+    enqueue_next(ctx, name, pause);
 }
 
-/// Enqueues the node of the same zone whose turn is next.
-fn enqueue_next(ctx: &Ctx, name: &Atom) {
+/// Enqueues the node of the same zone whose turn is next, after at least `pause`.
+fn enqueue_next(ctx: &Ctx, name: &Atom, pause: Duration) {
     let next = {
         let state = ctx.state.lock();
         state.nodes.zone(name).and_then(|zone| state.pacing.next(zone, ctx.clock.boot()))
     };
     // A node does not enqueue itself at once. Otherwise a node whose sync fails would be retried without a pause.
     if let Some((node, wait)) = next.filter(|(node, wait)| node != name || !wait.is_zero()) {
-        ctx.queue.add_after(Key::Node(node), wait);
+        ctx.queue.add_after(Key::Node(node), wait.max(pause));
     }
 }
 
@@ -299,7 +311,7 @@ async fn write_taints_and_labels(ctx: &Ctx, node: &Node, no_execute: NoExecute) 
     let patch = Patch::Strategic(taints::patch(node, &edit));
     let resource = Node::resource();
     let call = ctx.api.patch(&resource, "", &node.meta.name, None, &patch);
-    within(WRITE_TIMEOUT, call).await.map_err(SyncError::Patch)?;
+    within(CALL_TIMEOUT, call).await.map_err(SyncError::Patch)?;
     if no_execute == NoExecute::Set && !has_no_execute(node) {
         let name: Atom = (&*node.meta.name).into();
         let zone = {

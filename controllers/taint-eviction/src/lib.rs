@@ -14,7 +14,9 @@
 //! too, so a new leader that was a warm standby continues the count. timeAdded alone is not used, because it comes from
 //! another clock or from a user, and may be long past. Otherwise all pods of a node could be deleted at once after a
 //! restart, before the node had time to report. But tolerationSeconds never begin before timeAdded, so they are not
-//! shortened if our clock is behind. They do not begin before the pod was observed on the node either.
+//! shortened if our clock is behind. They do not begin before the pod was observed on the node either. Time in which the
+//! watch of nodes was interrupted does not count, because then the nodes could not report either, and after ten seconds
+//! of it they begin anew.
 //!
 //! Reading order: `sync` (one pod, top to bottom), `handlers` (what events record and enqueue), then `rules`, which
 //! decides and is pure: `taints` (since when a taint is observed), `tolerations` (when a pod must go). Then the shared
@@ -37,6 +39,7 @@ use clock::Clock;
 use controller::{Backoff, Builder, ByDefault, Factor, Profile, Proof, Queue, Registration, Right, Settings};
 use events::{EventType, ObjectReference, Recorder};
 use informer::{Index, Informer};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     live_nodes::LiveNodes,
@@ -81,6 +84,9 @@ pub const REGISTRATION: Registration = Registration {
 /// How many pods are evicted concurrently (`UpdateWorkerSize`).
 const WORKERS: usize = 8;
 
+/// A call that takes longer is given up: it would occupy a worker, and the taint may have been lifted meanwhile.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The back-off of a failed eviction. It begins with upstream's pause between attempts. Its limit is a minute, because
 /// with the usual 1,000 s a pod would remain long after the server has recovered.
 const BACKOFF: Backoff = Backoff::per_key(Duration::from_millis(10), Duration::from_secs(60));
@@ -124,6 +130,8 @@ pub fn start(builder: &mut Builder, options: Options) {
     builder.on_every_change(&nodes, move |change| handlers::record_node(&fed, change));
     let fed = ctx.clone();
     builder.on_every_change(&pods, move |change| handlers::record_pod(&fed, change));
+    let checked = ctx.clone();
+    builder.background("observation of taints", move |end| watch_observation(checked, end));
     let woken = ctx.clone();
     builder.on_change(&nodes, None, move |change, lane| handlers::enqueue_node(&woken, change, lane));
     let woken = ctx.clone();
@@ -139,6 +147,14 @@ pub fn start(builder: &mut Builder, options: Options) {
         let ctx = ctx.clone();
         async move { sync::sync(&ctx, &pod).await }
     });
+}
+
+/// Checks once a second, also on a standby, whether the watch of nodes works.
+async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
+    let check = |interrupted: &[String]| {
+        ctx.memory.check_observation(!interrupted.is_empty(), ctx.clock.boot(), ctx.clock.now());
+    };
+    workload::observe(&[ctx.nodes.watched()], end, || {}, check).await;
 }
 
 /// The state that all syncs share.

@@ -6,10 +6,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use api::{Node, Pod, Uid};
-use clock::Instant;
+use clock::{BootInstant, Instant};
 use parking_lot::Mutex;
+use workload::Observation;
 
-use crate::rules::taints::{Now, ObservedTaint, are_taints_of, no_execute, observe};
+use crate::rules::taints::{Now, ObservedTaint, after_interruption, are_taints_of, no_execute, observe};
 
 /// The memory of all nodes and pods.
 #[derive(Default)]
@@ -28,6 +29,7 @@ struct Observations {
     arrivals: HashMap<Uid, Instant>,
     /// When the first list of pods was handled. It counts as the arrival of each pod without an entry.
     first_pods: Option<Instant>,
+    observation: Observation,
 }
 
 struct TaintedNode {
@@ -67,6 +69,21 @@ impl Memory {
         let known = tainted.get(name).filter(|it| it.uid == *uid).map(|it| &*it.taints);
         let taints = observe(known.unwrap_or_default(), node, is_gapless, now);
         tainted.insert(name.clone(), TaintedNode { uid: uid.clone(), taints });
+    }
+
+    /// Records whether the watch of nodes is interrupted.
+    pub(crate) fn check_observation(&self, is_interrupted: bool, boot: BootInstant, now: Instant) {
+        let observations = &mut *self.observations.lock();
+        if let Some(missed) = observations.observation.check(boot, is_interrupted) {
+            for node in observations.tainted.values_mut() {
+                node.taints = after_interruption(&node.taints, missed, now);
+            }
+        }
+    }
+
+    /// Whether the watch of nodes is interrupted.
+    pub(crate) fn is_interrupted(&self, boot: BootInstant) -> bool {
+        self.observations.lock().observation.is_interrupted(boot)
     }
 
     /// Removes a deleted node.

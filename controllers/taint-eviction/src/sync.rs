@@ -11,13 +11,13 @@ use serde_json::json;
 use workload::{DISRUPTION_TARGET, Precondition};
 
 use crate::{
-    Ctx,
+    CALL_TIMEOUT, Ctx,
     memory::{PodTaints, Stage},
     rules::tolerations::{Decision, decide},
 };
 
-/// A write that takes longer is given up. The pod is then decided anew, because the taint may have been lifted.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait of a pod that is due while the watch of nodes is interrupted.
+const RETRY: Duration = Duration::from_secs(1);
 /// The longest wait for a cache that is behind; then the sync is retried. A frozen watch is replaced after 90 s.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -114,6 +114,8 @@ fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Step {
             }
             Step::Leave(Outcome::After(time - now))
         }
+        // The seconds that it tolerates are longer then.
+        Decision::At(_) if ctx.memory.is_interrupted(ctx.clock.boot()) => Step::Leave(Outcome::After(RETRY)),
         Decision::At(due) => Step::Evict { due },
         Decision::Now { since } => {
             // Upstream cancels the timer with an event before it deletes the pod at once (`processPodOnNode`).
@@ -161,7 +163,8 @@ async fn evict(ctx: &Ctx, key: &ObjectKey, cached: &Pod, due: Instant) -> Result
 }
 
 async fn read_pod(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Pod>, SyncError> {
-    match ctx.api.get::<Pod>(&Pod::resource(), &key.namespace, &key.name).await {
+    let resource = Pod::resource();
+    match within(CALL_TIMEOUT, ctx.api.get::<Pod>(&resource, &key.namespace, &key.name)).await {
         Ok(pod) => Ok(Some(pod)),
         Err(err) if err.is_absence_of(&key.name) => Ok(None),
         Err(source) => Err(SyncError::ReadPod { pod: key.clone(), source }),
@@ -212,7 +215,7 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
         let condition = workload::disruption_target(pod, "DeletionByTaintManager", message, ctx.clock.wall());
         let status = json!({ "conditions": [condition] });
         let call = workload::patch_status(&ctx.api, pod, Precondition::Uid, &status);
-        within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
+        within(CALL_TIMEOUT, call).await.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
         ctx.memory.set_stage(uid, Stage::Marked { has_condition: true });
     }
     // The taint may have been lifted meanwhile, or the pod may have other tolerations.
@@ -224,6 +227,6 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
     let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() };
     let resource = Pod::resource();
     let call = ctx.api.delete(&resource, &key.namespace, &key.name, &options);
-    within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
+    within(CALL_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
     Ok(None)
 }

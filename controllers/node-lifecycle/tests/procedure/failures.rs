@@ -35,6 +35,27 @@ async fn a_refused_taint_is_repeated_at_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_patch_of_a_ready_node_is_repeated_without_another_change() {
+    for is_label in [false, true] {
+        let world = World::with(&["a", "b"]);
+        let _manager = world.start().await;
+        world.fail_requests(|line, _| if line == "patch nodes a" { failure(500, "InternalError") } else { None });
+        world.update("a", |it| match is_label {
+            true => it["metadata"]["labels"]["kubernetes.io/arch"] = json!("arm64"),
+            false => it["spec"]["unschedulable"] = json!(true),
+        });
+        world.kubelets(&["a", "b"], 60 * SEC).await;
+        assert!(world.call_count("patch nodes a") >= 12);
+        world.fail_requests(|_, _| None);
+        world.kubelets(&["a", "b"], 65 * SEC + 100 * MS).await;
+        match is_label {
+            true => assert_eq!(world.node("a")["metadata"]["labels"]["beta.kubernetes.io/arch"], "arm64"),
+            false => assert_eq!(world.taints("a"), ["unschedulable:NoSchedule"]),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conflict_with_the_returning_kubelet_does_not_judge_the_node() {
     let world = World::with(&["a", "b"]);
     let _manager = world.start().await;

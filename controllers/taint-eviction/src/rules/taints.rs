@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Node, Taint, TaintEffect};
 use clock::{Instant, Timestamp};
+use workload::Missed;
 
 /// A `NoExecute` taint of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,21 @@ fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Re
     let is_replaced = is_of_pair(taint) && no_execute(node).all(|it| it.key != before.taint.key);
     let since = before.replaced.as_ref().map_or(before.since, |it| it.since.min(before.since));
     is_replaced.then(|| Replaced { taint: before.taint.clone(), since })
+}
+
+/// The same taints after an interruption, in which the nodes could not report that they are ready. It does not count as
+/// tolerated time.
+pub(crate) fn after_interruption(observed: &[ObservedTaint], missed: Missed, now: Instant) -> Arc<[ObservedTaint]> {
+    let later = |since: Instant| match missed {
+        Missed::Time(time) => since.max(now.min(since + time)),
+        Missed::All => since.max(now),
+    };
+    let delayed = observed.iter().cloned().map(|it| ObservedTaint {
+        since: later(it.since),
+        replaced: it.replaced.map(|it| Replaced { since: later(it.since), ..it }),
+        ..it
+    });
+    delayed.collect()
 }
 
 /// Whether these are exactly the `NoExecute` taints of a node.
@@ -186,6 +202,24 @@ mod tests {
         }
         let ready = observe(&first, &taints(&[]), true, at(30));
         assert_eq!(observe(&ready, &taints(&[unreachable]), true, at(60))[0].replaced, None, "it was ready in between");
+    }
+
+    #[test]
+    fn an_interruption_does_not_count() {
+        let start = at(0);
+        let at = |seconds: u32| Now { instant: start.instant + SEC * seconds, ..start };
+        let taints = |key: &str| node(json!([{ "key": key, "effect": "NoExecute" }]));
+        let first = observe(&[], &taints(PAIR[0]), true, at(0));
+        let observed = observe(&first, &taints(PAIR[1]), true, at(60));
+        for (missed, now, first, second) in
+            [(Missed::Time(SEC * 5), 100, 5, 65), (Missed::Time(SEC * 9), 63, 9, 63), (Missed::All, 100, 100, 100)]
+        {
+            let after = after_interruption(&observed, missed, at(now).instant);
+            let replaced = after[0].replaced.as_ref().unwrap();
+            assert_eq!((replaced.since, after[0].since), (at(first).instant, at(second).instant), "{missed:?} {now}");
+        }
+        let future = observe(&[], &node(json!([taint("v", Some(40))])), true, at(0));
+        assert_eq!(after_interruption(&future, Missed::All, at(0).instant), future, "timeAdded is later");
     }
 
     #[test]

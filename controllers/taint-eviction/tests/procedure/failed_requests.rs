@@ -4,7 +4,7 @@ use harness::{failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{CANCELLED_A, EVICTION_OF_A, MARKED_A, SEC, World, deletions, taint, tolerates};
+use crate::world::{CANCELLED_A, MARKED_A, SEC, World, deletions, taint, tolerates};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_044_a_refused_deletion_is_retried_until_it_succeeds() {
@@ -175,21 +175,23 @@ async fn a_404_without_the_name_of_the_object_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_read_of_a_node_does_not_hold_up_other_nodes() {
-    let world = World::new();
-    for number in 0..4 {
-        world.add_pod(&format!("p{number}"), "n1", json!([]));
+    // With nine pods all workers wait for the read until it is given up.
+    for (pods, limit) in [(4, SEC), (9, 11 * SEC)] {
+        let world = World::new();
+        let names: Vec<String> = (0..pods).map(|it| format!("p{it}")).collect();
+        names.iter().for_each(|it| drop(world.add_pod(it, "n1", json!([]))));
+        world.add_pod("a", "n2", json!([]));
+        let _manager = world.start().await;
+        world.fail_requests(|line, _| (line == "get nodes n1").then_some(Interception::Hang));
+        world.taint("n1", json!([taint("k")]));
+        pass(SEC).await;
+        world.taint("n2", json!([taint("k")]));
+        assert_eq!(world.call_count("get nodes n1"), 1, "all pods wait for one read");
+        pass(limit).await;
+        assert!(world.is_deleted("a"), "{pods}");
+        world.cluster.stop_intercepting();
+        pass(150 * SEC).await;
+        assert!(names.iter().all(|it| world.is_deleted(it)), "{:?}", world.lines());
+        assert!(world.call_count("get nodes n1") < pods, "{pods}: {}", world.call_count("get nodes n1"));
     }
-    world.add_pod("a", "n2", json!([]));
-    let _manager = world.start().await;
-    world.fail_requests(|line, _| (line == "get nodes n1").then_some(Interception::Hang));
-    world.taint("n1", json!([taint("k")]));
-    pass(SEC).await;
-    world.taint("n2", json!([taint("k")]));
-    pass(SEC).await;
-    assert!(world.is_deleted("a"));
-    assert_eq!(world.call_count("get nodes n1"), 1, "all pods wait for one read");
-    world.cluster.stop_intercepting();
-    pass(150 * SEC).await;
-    assert!((0..4).all(|number| world.is_deleted(&format!("p{number}"))), "{:?}", world.lines());
-    assert!(world.call_count(EVICTION_OF_A[1]) <= 3);
 }

@@ -3,9 +3,7 @@
 //! Reading order: [`Owner`] (the owner of objects), [`ObjectWriter`] (the patches of owner references), [`PodControl`]
 //! (the writes of pods with their events), `claim` (adoption and release of any kind), [`PodTemplate`] and
 //! [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking` (pure), [`SlowStart`],
-//! [`StatusWrite`],
-//! `pod_status` and `pods_of_node` (what
-//! controllers of nodes write to and read of pods), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`UnknownDeletion`], [`NoticeLog`], [`OwnerGauge`].
+//! [`StatusWrite`], `pod_status`, `pods_of_node` and [`Observation`] (for controllers of nodes), [`CallLimit`], [`CreationLimit`], [`Expectations`], [`UnknownCreates`], [`UnknownDeletion`], [`NoticeLog`], [`OwnerGauge`].
 
 mod call_limit;
 mod claim;
@@ -13,6 +11,7 @@ mod control;
 mod creation_limit;
 mod expectations;
 mod notices;
+mod observation;
 mod owner;
 mod owner_gauge;
 mod pod_status;
@@ -33,6 +32,7 @@ pub use control::{PodControl, is_from_server, is_gone, server_message};
 pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;
 pub use notices::{NoticeLog, Notices};
+pub use observation::{Missed, Observation, observe};
 pub use owner::Owner;
 pub use owner_gauge::OwnerGauge;
 pub use pod_status::{DISRUPTION_TARGET, Precondition, disruption_target, patch_status};

@@ -67,7 +67,7 @@ impl Toleration {
         if is_other_effect || is_other_key {
             return false;
         }
-        let numbers = || taint.value.parse::<i64>().ok().zip(self.value.parse().ok()).filter(|_| compares_numbers);
+        let numbers = || decimal(&taint.value).zip(decimal(&self.value)).filter(|_| compares_numbers);
         match self.operator {
             TolerationOperator::Equal => self.value == taint.value,
             TolerationOperator::Exists => true,
@@ -76,6 +76,11 @@ impl Toleration {
             TolerationOperator::Other(_) => false,
         }
     }
+}
+
+/// An integer without a sign of plus, and without leading zeros (`content.IsDecimalInteger`).
+fn decimal(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|it: &i64| it.to_string() == text)
 }
 
 impl<'de> Deserialize<'de> for Taint {
@@ -157,6 +162,9 @@ mod tests {
             (compared("Gt", "4"), true),
             (compared("Gt", "5"), false),
             (compared("Gt", "x"), false),
+            (compared("Gt", "04"), false),
+            (compared("Gt", "+4"), false),
+            (compared("Gt", "-4"), true),
         ] {
             assert_eq!(tolerates(toleration.clone(), true), want, "{toleration}");
             assert!(!tolerates(toleration, false));

@@ -1,26 +1,31 @@
-//! Whether this process can observe the nodes: a state machine without I/O, which gets the time as an argument.
+//! Whether this process can observe the nodes. [`Observation`] is a state machine without I/O, which gets the time as an
+//! argument; [`observe`] calls it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clock::BootInstant;
+use informer::Watched;
+use tokio_util::sync::CancellationToken;
 
 /// The interval of the checks.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A watch or list request without a response for this long is an interruption.
+const UNANSWERED: Duration = Duration::from_secs(2);
 /// If a check is late by more than this, the process did not run: the machine slept, or the process was stopped.
 const LATE: Duration = Duration::from_secs(5);
 /// After an interruption of this time, no silence from before counts. A kubelet renews its Lease at this interval.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The watches of nodes and Leases.
+/// The watches of nodes and what belongs to them.
 #[derive(Debug, Default)]
-pub(crate) struct Observation {
+pub struct Observation {
     last_check: Option<BootInstant>,
     interrupted_since: Option<BootInstant>,
 }
 
-/// Heartbeats that may have been missed.
+/// What nodes may have reported, or could not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missed {
+pub enum Missed {
     /// During this time. It does not count as silence.
     Time(Duration),
     /// During so long a time that no silence from before counts.
@@ -30,7 +35,7 @@ pub(crate) enum Missed {
 impl Observation {
     /// Records the result of a check. When the watches work again, returns what may have been missed. When the check is
     /// late, returns [`Missed::All`] at once.
-    pub(crate) fn check(&mut self, now: BootInstant, is_interrupted: bool) -> Option<Missed> {
+    pub fn check(&mut self, now: BootInstant, is_interrupted: bool) -> Option<Missed> {
         let since_last = self.last_check.replace(now).map(|it| now.saturating_since(it));
         let since = self.interrupted_since;
         self.interrupted_since = is_interrupted.then(|| since.unwrap_or(now));
@@ -42,9 +47,38 @@ impl Observation {
     }
 
     /// Whether a watch is interrupted, or this check is overdue. Then no node is judged.
-    pub(crate) fn is_interrupted(&self, now: BootInstant) -> bool {
+    #[must_use]
+    pub fn is_interrupted(&self, now: BootInstant) -> bool {
         let is_late = self.last_check.is_none_or(|it| now.saturating_since(it) > INTERVAL + LATE);
         self.interrupted_since.is_some() || is_late
+    }
+}
+
+/// When these watches have their first lists, calls `begin`. From then on calls `check` once a second, with the resources
+/// whose watch fails or has a request without a response.
+pub async fn observe(
+    watches: &[Arc<dyn Watched>],
+    end: CancellationToken,
+    begin: impl FnOnce(),
+    mut check: impl FnMut(&[String]),
+) {
+    let synced = futures::future::join_all(watches.iter().map(|it| it.wait_for_sync()));
+    tokio::select! {
+        biased;
+        () = end.cancelled() => return,
+        _ = synced => {}
+    }
+    begin();
+    loop {
+        let interrupted = watches.iter().filter(|it| {
+            it.failing_for().is_some() || it.unanswered_for().is_some_and(|unanswered| unanswered >= UNANSWERED)
+        });
+        check(&interrupted.map(|it| it.resource().to_string()).collect::<Vec<_>>());
+        tokio::select! {
+            biased;
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
     }
 }
 
