@@ -18,7 +18,7 @@ mod verdict;
 use std::{sync::Arc, time::Duration};
 
 use client::{Api, ApiError, Clients, Limits};
-use clock::{BootInstant, Clock};
+use clock::{BootInstant, Clock, Instant};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
@@ -39,8 +39,12 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RECENT: Duration = Duration::from_secs(4);
 /// How long a new leader tries to look before it steps down. Longer than refused reads are tried again.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
+/// A leader steps down if no look has succeeded for this time. An overloaded API server should not stop it.
+const BLIND_AFTER: Duration = Duration::from_secs(300);
 /// The timeout of one look.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// The timeout of one read. It must end before the look, because only then the next one uses another connection.
+const READ_TIMEOUT: Duration = Duration::from_millis(3_900);
 /// The labels of the pods, as kubeadm and RKE2, and as kops write them. A list of the whole namespace would contain a
 /// pod of each DaemonSet for each node.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
@@ -55,6 +59,8 @@ pub struct Interlock {
     sight: Mutex<Sight>,
     /// When the last successful look began. The time in which the machine sleeps counts.
     last_look: parking_lot::Mutex<Option<BootInstant>>,
+    /// When the first of the failed looks since the last successful one began.
+    failing_since: parking_lot::Mutex<Option<Instant>>,
     /// `None` before the first look.
     verdict: watch::Sender<Option<Verdict>>,
 }
@@ -74,9 +80,10 @@ impl Interlock {
             partial_takeover: config.interlock.partial_takeover,
         };
         // Without a rate limit, because the start of the term waits for it.
-        let api = clients.unfenced("preflight", Limits::NONE);
-        let (sight, last_look) = (Mutex::default(), parking_lot::Mutex::default());
-        Self { api, clock, ours, preflight, sight, last_look, verdict: watch::Sender::new(None) }
+        let api = clients.unfenced_within("preflight", Limits::NONE, READ_TIMEOUT);
+        let (last_look, failing_since) = (parking_lot::Mutex::default(), parking_lot::Mutex::default());
+        let (sight, verdict) = (Mutex::default(), watch::Sender::new(None));
+        Self { api, clock, ours, preflight, sight, last_look, failing_since, verdict }
     }
 
     /// The verdicts from now on. `None` before the first look.
@@ -123,6 +130,17 @@ impl Interlock {
         }
     }
 
+    /// Waits until no look has succeeded for five minutes. Returns the reason why this manager should not lead.
+    pub async fn wait_until_blind(&self) -> String {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let since = *self.failing_since.lock();
+            if since.is_some_and(|it| self.clock.now().saturating_duration_since(it) >= BLIND_AFTER) {
+                return format!("cannot look for other controller managers for {} s", BLIND_AFTER.as_secs());
+            }
+        }
+    }
+
     /// Looks once and publishes the verdict.
     ///
     /// # Errors
@@ -130,6 +148,21 @@ impl Interlock {
     pub async fn look(&self) -> Result<Verdict, ApiError> {
         let mut sight = self.sight.lock().await;
         let (begun, begun_boot) = (self.clock.now(), self.clock.boot());
+        let verdict = self.look_with(&mut sight, begun).await;
+        let mut failing_since = self.failing_since.lock();
+        match &verdict {
+            Ok(_) => {
+                *failing_since = None;
+                *self.last_look.lock() = Some(begun_boot);
+            }
+            Err(_) => {
+                failing_since.get_or_insert(begun);
+            }
+        }
+        verdict
+    }
+
+    async fn look_with(&self, sight: &mut Sight, begun: Instant) -> Result<Verdict, ApiError> {
         let look = client::within(TIMEOUT, self.read()).await;
         let ended = self.clock.now();
         let time = LookTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT };
@@ -142,17 +175,18 @@ impl Interlock {
                 return Err(err);
             }
         };
-        match sight.observe(look, time) {
-            Some(managers) => {
-                *self.last_look.lock() = Some(begun_boot);
-                Ok(self.publish(&managers))
-            }
-            None => Err(ApiError::unknown("a read that was allowed before is refused")),
+        if let Some(managers) = sight.observe(look, time) {
+            return Ok(self.publish(&managers));
         }
+        if let Some(managers) = sight.check_freshness(time) {
+            self.publish(&managers);
+        }
+        Err(ApiError::unknown("a read that was allowed before is refused"))
     }
 
     fn publish(&self, managers: &Managers) -> Verdict {
         let verdict = decide(&self.ours, managers, &self.preflight.foreign_writers());
+        self.preflight.set_held_back(verdict.held_back.keys().copied().collect());
         self.verdict.send_if_modified(|last| {
             let is_new = last.as_ref() != Some(&verdict);
             if is_new {
@@ -181,8 +215,12 @@ impl Interlock {
             Some(ReadResult::Refused) => LeaseLook::Hidden,
             Some(ReadResult::Found(lease)) => LeaseLook::Present(LeaseRecord::of(lease)),
         };
-        let our_lease_is_foreign =
-            matches!(&ours, Some(ReadResult::Found(lease)) if is_written_by_other_manager(lease));
+        let our_lease_is_foreign = match &ours {
+            None | Some(ReadResult::Absent) => false,
+            Some(ReadResult::Found(lease)) => is_written_by_other_manager(lease),
+            // An API server that has just started refuses everything.
+            Some(ReadResult::Refused) => return Err(ApiError::unknown("the read of our own Lease is refused")),
+        };
         let pods = first.zip(second).map(|(first, second)| [built_in_pods(&first), built_in_pods(&second)].concat());
         Ok(Look { pods, built_in_lease, our_lease_is_foreign })
     }

@@ -397,7 +397,11 @@ impl Manager {
             };
             let work = async {
                 match ready.await {
-                    Ok(_) => controllers.follow(&mut verdicts, &mut deps).await,
+                    Ok(_) => tokio::select! {
+                        biased;
+                        reason = self.interlock.wait_until_blind() => reason,
+                        reason = controllers.follow(&mut verdicts, &mut deps) => reason,
+                    },
                     Err(unhealthy) => unhealthy,
                 }
             };

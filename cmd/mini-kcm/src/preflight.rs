@@ -48,8 +48,10 @@ pub struct Preflight {
     clock: Clock,
     findings: IntGaugeVec,
     foreign: IntCounterVec,
-    /// The foreign writes that are already counted.
+    /// The foreign writes that the last check found.
     seen: Mutex<BTreeSet<ForeignWrite>>,
+    /// For each controller that was held back: when that ended on our clock, `None` as long as it lasts.
+    held_back: Mutex<BTreeMap<&'static str, Option<Timestamp>>>,
     /// The time on our clock when our term began.
     term_begun_at: Mutex<Option<Timestamp>>,
 }
@@ -154,6 +156,7 @@ impl Preflight {
                 &["controller", "manager"],
             ),
             seen: Mutex::default(),
+            held_back: Mutex::default(),
             term_begun_at: Mutex::default(),
         }
     }
@@ -161,6 +164,16 @@ impl Preflight {
     /// Our term begins. From now on no other manager should do the same work.
     pub fn on_term_begun(&self) {
         *self.term_begun_at.lock() = Some(self.clock.wall());
+    }
+
+    /// Records which controllers are held back now. Another manager may do their work until then.
+    pub fn set_held_back(&self, controllers: BTreeSet<&'static str>) {
+        let now = self.clock.wall();
+        let mut held_back = self.held_back.lock();
+        for (_, ended) in held_back.iter_mut().filter(|it| !controllers.contains(it.0)) {
+            ended.get_or_insert(now);
+        }
+        held_back.extend(controllers.into_iter().map(|it| (it, None)));
     }
 
     /// The controllers whose work another manager was observed to do lately, with this manager.
@@ -334,7 +347,7 @@ impl Preflight {
             }
         };
         if let Some(since) = other_managers::since(term_begun_at, ours, &leaders) {
-            self.check_foreign_writes(api, (since, now), report).await;
+            self.check_foreign_writes(api, (since, now), ahead, report).await;
         }
         for other_managers::Leader { lease, holder, .. } in &leaders {
             if Some(lease.as_str()) != ours {
@@ -356,7 +369,13 @@ impl Preflight {
     }
 
     /// Finds writes of other managers between these two times, to subresources that only our controllers should write.
-    async fn check_foreign_writes(&self, api: &Api, times: (Timestamp, Timestamp), report: &mut PreflightReport) {
+    async fn check_foreign_writes(
+        &self,
+        api: &Api,
+        times: (Timestamp, Timestamp),
+        ahead: f64,
+        report: &mut PreflightReport,
+    ) {
         let mut foreign = BTreeSet::new();
         for registration in self.config.controllers.implemented() {
             for mark in registration.profile.marks {
@@ -380,24 +399,31 @@ impl Preflight {
                 }
             }
         }
-        for controller in foreign.iter().map(|it| it.controller).collect::<BTreeSet<_>>() {
-            let last = foreign.iter().filter(|it| it.controller == controller).max_by_key(|it| it.at);
+        let held_back = self.held_back.lock().clone();
+        let is_fault = |it: &&ForeignWrite| match held_back.get(it.controller) {
+            None => true,
+            Some(None) => false,
+            Some(Some(ended)) => it.is_after(server::server_time(*ended, ahead)),
+        };
+        let faults: BTreeSet<&ForeignWrite> = foreign.iter().filter(is_fault).collect();
+        for controller in faults.iter().map(|it| it.controller).collect::<BTreeSet<_>>() {
+            let last = faults.iter().filter(|it| it.controller == controller).max_by_key(|it| it.at);
             let Some(ForeignWrite { object, manager, at, .. }) = last else { continue };
             let text = format!("{manager} does the work of {controller} too: it wrote {object} at {at}");
             report.add_finding(Severity::Error, "rivals", text);
         }
-        self.count(foreign);
+        self.count(&faults);
+        *self.seen.lock() = foreign;
     }
 
     /// Counts and logs writes that were not seen before. A write that is no longer recent does not appear again.
-    fn count(&self, foreign: BTreeSet<ForeignWrite>) {
-        let mut seen = self.seen.lock();
-        for it in foreign.difference(&seen) {
+    fn count(&self, faults: &BTreeSet<&ForeignWrite>) {
+        let seen = self.seen.lock();
+        for it in faults.iter().filter(|it| !seen.contains(**it)) {
             self.foreign.with_label_values(&[it.controller, &it.manager]).inc();
             let ForeignWrite { controller, object, manager, .. } = it;
             tracing::warn!(controller, object, manager, "another manager also runs this controller");
         }
-        *seen = foreign;
     }
 }
 

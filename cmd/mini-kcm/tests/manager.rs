@@ -264,9 +264,9 @@ async fn acceptance_shell_037_the_lease_is_not_released_while_controllers_run() 
 async fn long_sync_ends_between_two_calls_when_the_manager_stops() {
     let cluster = cluster();
     let slow = |verb: &str| matches!(verb, "list" | "deletecollection");
-    cluster.intercept(
-        move |call| if slow(call.verb) { Interception::Delay(Duration::from_secs(4)) } else { Interception::Pass },
-    );
+    cluster.intercept(move |call| {
+        if slow(call.verb) { Interception::Delay(Duration::from_millis(3_500)) } else { Interception::Pass }
+    });
     for number in 0..40 {
         create_terminating_namespace(&cluster, &format!("terminating-{number}"));
     }

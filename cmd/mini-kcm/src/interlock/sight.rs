@@ -200,10 +200,15 @@ impl Sight {
         self.last.clone()
     }
 
-    /// After a look that failed, only time has passed. Returns what is known if that changed: the Lease may have expired
-    /// meanwhile, so that another manager leads.
+    /// After a look that failed, only time has passed. Returns what is known if that changed.
     pub(super) fn on_failed_look(&mut self, time: LookTime) -> Option<Managers> {
         (self.right_to_pods.refused_since, self.right_to_lease.refused_since) = (None, None);
+        self.check_freshness(time)
+    }
+
+    /// After a look that showed nothing. Returns what is known if that changed: the Lease may have expired meanwhile, so
+    /// that another manager leads.
+    pub(super) fn check_freshness(&mut self, time: LookTime) -> Option<Managers> {
         let is_fresh_now = self.lease.as_ref().is_some_and(|it| it.is_fresh(time));
         let last = self.last.as_mut()?;
         match &mut last.built_in_lease {
@@ -373,6 +378,22 @@ mod tests {
         assert_eq!(sight.on_failed_look(time(8)), None);
         assert_eq!(sight.on_failed_look(time(9)).unwrap().built_in_lease, held("a"), "at 16 s it may be another's");
         assert_eq!(sight.on_failed_look(time(60)), None, "it does not become free");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_does_not_stay_fresh_while_looks_are_refused() {
+        let (mut sight, start) = (Sight::default(), Clock::system().now());
+        let time = |seconds: u64| at(start + Duration::from_secs(seconds));
+        for (seconds, renewed) in [(1, "1"), (4, "2")] {
+            let look = Look { pods: Some(Vec::new()), built_in_lease: lease("a", renewed), ..Look::default() };
+            let _ = sight.observe(look, time(seconds));
+        }
+        let refused = || Look { pods: None, built_in_lease: LeaseLook::Hidden, ..Look::default() };
+        for (seconds, want) in [(7, None), (10, Some(held("a"))), (13, None)] {
+            assert_eq!(sight.observe(refused(), time(seconds)), None);
+            assert_eq!(sight.check_freshness(time(seconds)).map(|it| it.built_in_lease), want, "{seconds}");
+        }
+        assert!(sight.observe(refused(), time(37)).is_some(), "it is refused for good");
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,6 +40,11 @@ pub(super) struct ForeignWrite {
 }
 
 impl ForeignWrite {
+    /// Certainly later than this time of the server.
+    pub(super) fn is_after(&self, since: Timestamp) -> bool {
+        since.checked_add(CLOCK_TOLERANCE).is_ok_and(|surely| self.at > surely)
+    }
+
     /// It says something about the present.
     pub(super) fn is_recent(&self, now: Timestamp) -> bool {
         now.duration_since(self.at).unsigned_abs() <= RECENT
@@ -103,9 +108,9 @@ pub(super) fn foreign_writes(
                 let manager =
                     it["manager"].as_str().filter(|it| FIELD_MANAGERS.contains(it) && *it != OUR_FIELD_MANAGER)?;
                 let at: Timestamp = it["time"].as_str()?.parse().ok()?;
-                let after = since.checked_add(CLOCK_TOLERANCE).is_ok_and(|surely| at > surely);
                 let (object, manager) = (name.clone(), manager.to_owned());
-                Some(ForeignWrite { controller, object, manager, at }).filter(|it| after && it.is_recent(now))
+                let write = ForeignWrite { controller, object, manager, at };
+                (write.is_after(since) && write.is_recent(now)).then_some(write)
             })
             .collect()
     };

@@ -197,8 +197,16 @@ impl Clients {
     /// A client for reviews, tokens and preflight. It has no fence and retries nothing.
     #[must_use]
     pub fn unfenced(&self, name: &str, limits: Limits) -> Api {
+        self.unfenced_within(name, limits, DEADLINE)
+    }
+
+    /// The same for requests that take no longer than `attempt`. A connection without a response by then is not used
+    /// again.
+    #[must_use]
+    pub fn unfenced_within(&self, name: &str, limits: Limits, attempt: Duration) -> Api {
         let rate_limiter = Arc::new(RateLimiter::new(name, limits));
-        let reads = self.stack(&self.pools.reads, self.layer_options(name, &rate_limiter));
+        let options = LayerOptions { time_limit: TimeLimit::Whole(attempt), ..self.layer_options(name, &rate_limiter) };
+        let reads = self.stack(&self.pools.reads, options);
         Api { reads: reads.clone(), writes: reads, create_timeouts: None, recent_writes: None, rate_limiter }
     }
 

@@ -333,6 +333,16 @@ async fn write_whose_connection_breaks_is_not_sent_again() {
 
 #[tokio::test]
 async fn lease_attempt_without_a_response_retires_its_connection() {
+    check_retirement(|clients| clients.lease(2 * SECOND)).await;
+}
+
+#[tokio::test]
+async fn short_read_without_a_response_retires_its_connection() {
+    check_retirement(|clients| clients.unfenced_within("looks", Limits::NONE, 2 * SECOND)).await;
+}
+
+/// The first connection never responds. A client with a limit of two seconds uses another one after that.
+async fn check_retirement(client: impl FnOnce(&Clients) -> Api) {
     let arrived = Arc::new(Notify::new());
     let on_arrival = arrived.clone();
     let server = Server::start(HTTP2, move |connection, _| {
@@ -347,18 +357,18 @@ async fn lease_attempt_without_a_response_retires_its_connection() {
     })
     .await;
     let manager = Manager::to(&server);
-    let lease = manager.clients.lease(2 * SECOND);
+    let api = client(&manager.clients);
     let pausing = async {
         arrived.notified().await;
         // From here the paused clock advances to the deadline.
         tokio::time::pause();
     };
     let began = manager.clock.now();
-    let (hung, ()) = tokio::join!(read(&lease), pausing);
+    let (hung, ()) = tokio::join!(read(&api), pausing);
     assert!(matches!(hung, Err(ApiError::Unknown { .. })));
-    assert!((2 * SECOND..3 * SECOND).contains(&(manager.clock.now() - began)), "half of a short renew deadline");
+    assert!((2 * SECOND..3 * SECOND).contains(&(manager.clock.now() - began)));
     tokio::time::resume();
-    assert_eq!(read(&lease).await.unwrap(), "1");
+    assert_eq!(read(&api).await.unwrap(), "1");
 }
 
 #[tokio::test]
