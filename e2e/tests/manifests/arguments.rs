@@ -21,13 +21,14 @@ fn static_pod() -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn argument_lists_start_our_binary_with_the_controllers_that_they_name() {
     let Some((plane, kubectl)) = cluster("arguments of the manifests").await else { return };
-    kubectl.run(&format!("apply -k {}", manifest("base").display())).unwrap();
+    for folder in ["base", "job-managed-by"] {
+        kubectl.run(&format!("apply -k {}", manifest(folder).display())).unwrap();
+    }
     let admin = plane.admin().await.unwrap();
-    let kubeconfig = account(&plane, &admin).await;
     let program = binary(Build::Release).unwrap();
     let mut lists = Vec::new();
-    for folder in ["base", "k3s", "job-managed-by"] {
-        let port = free_port().unwrap();
+    for (folder, name) in [("base", "mini-kcm"), ("k3s", "mini-kcm"), ("job-managed-by", "mini-kcm-jobs")] {
+        let (kubeconfig, port) = (account(&plane, &admin, name).await, free_port().unwrap());
         lists.push((folder, port, [super::arguments(&kubectl, folder), in_cluster(&kubeconfig, port)].concat()));
     }
     let command = static_pod();

@@ -49,9 +49,9 @@ fn arguments(kubectl: &Kubectl, folder: &str) -> Vec<String> {
     strings(&find(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"])
 }
 
-/// A kubeconfig of the ServiceAccount `kube-system/mini-kcm`, which exists.
-async fn account(plane: &ControlPlane, admin: &Rest) -> PathBuf {
-    account_for(plane, admin, &json!({}), "mini-kcm").await.unwrap()
+/// A kubeconfig of this ServiceAccount in `kube-system`, which exists.
+async fn account(plane: &ControlPlane, admin: &Rest, name: &str) -> PathBuf {
+    account_for(plane, admin, (name, &json!({})), name).await.unwrap()
 }
 
 /// A manager that was started with exactly these arguments.

@@ -291,7 +291,7 @@ async fn real_prometheus_finds_both_replicas_and_has_data_for_each_panel() {
     let admin = plane.admin().await.unwrap();
     let token = token(&plane, &kubectl, &admin).await;
     create_endpoints(&admin).await;
-    let (kubeconfig, program) = (account(&plane, &admin).await, binary(Build::Release).unwrap());
+    let (kubeconfig, program) = (account(&plane, &admin, "mini-kcm").await, binary(Build::Release).unwrap());
     let ports = [free_port().unwrap(), free_port().unwrap()];
     let arguments = |port| [super::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
     let mut leader = Started::leading(&plane, program, &arguments(ports[0]), ports[0]).await.unwrap();

@@ -83,7 +83,7 @@ async fn pods_of_the_deployment_pass_the_restricted_level() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn selectors_and_names_fit_together() {
     let Some((_plane, kubectl)) = cluster("selectors").await else { return };
-    for folder in ["base", "k3s", "job-managed-by"] {
+    for (folder, name) in [("base", "mini-kcm"), ("k3s", "mini-kcm"), ("job-managed-by", "mini-kcm-jobs")] {
         let objects = kustomize(&kubectl, folder);
         let deployment = &find(&objects, "Deployment")["spec"];
         let labels = &deployment["template"]["metadata"]["labels"];
@@ -101,15 +101,22 @@ async fn selectors_and_names_fit_together() {
         assert_eq!(service["spec"]["ports"][0]["name"], "https-metrics");
         let pod = &deployment["template"]["spec"];
         assert_eq!(pod["serviceAccountName"], find(&objects, "ServiceAccount")["metadata"]["name"]);
+        // Two of these kustomizations in one cluster select other pods.
+        assert_eq!(labels["app.kubernetes.io/instance"], name);
         // The rights to the Lease are for one name.
         let role = find(&objects, "Role");
         let names: Vec<&Value> = role["rules"].as_array().unwrap().iter().map(|it| &it["resourceNames"]).collect();
-        assert!(names.contains(&&json!(["mini-kcm"])), "{role}");
-        let arguments = pod["containers"][0]["args"].to_string();
-        assert!(arguments.contains("--leader-elect-resource-name=mini-kcm"), "{folder} {arguments}");
+        assert!(names.contains(&&json!([name])), "{role}");
+        let lease = json!(format!("--leader-elect-resource-name={name}"));
+        let arguments = pod["containers"][0]["args"].as_array().unwrap();
+        assert!(arguments.contains(&lease), "{folder} {arguments:?}");
     }
+    // Applied in one cluster, neither changes an object of the other.
+    let id = |it: &Value| (it["kind"].clone().to_string(), it["metadata"]["name"].to_string());
+    let of_base: Vec<_> = kustomize(&kubectl, "base").iter().map(id).collect();
     // One chosen Job needs the role of Jobs and no other.
     let objects = kustomize(&kubectl, "job-managed-by");
+    assert!(!objects.iter().any(|it| of_base.contains(&id(it))), "{of_base:?}");
     let bound: Vec<&str> = objects.iter().filter_map(|it| it["roleRef"]["name"].as_str()).collect();
     let of_controllers: Vec<&&str> = bound.iter().filter(|it| it.starts_with("system:controller:")).collect();
     assert_eq!(of_controllers, [&"system:controller:job-controller"]);

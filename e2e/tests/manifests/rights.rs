@@ -183,7 +183,7 @@ async fn account_of_the_deployment_is_refused_nothing() {
     let Some((plane, kubectl)) = cluster(what).await else { return };
     kubectl.run(&format!("apply -k {}", manifest("base").display())).unwrap();
     let admin = plane.admin().await.unwrap();
-    let (kubeconfig, port) = (account(&plane, &admin).await, free_port().unwrap());
+    let (kubeconfig, port) = (account(&plane, &admin, "mini-kcm").await, free_port().unwrap());
     let arguments = [super::arguments(&kubectl, "base"), in_cluster(&kubeconfig, port)].concat();
     // The authorizer of the server observes new rules a moment later.
     eventually("the rules to be known", TIME_LIMIT, async || {
@@ -218,10 +218,10 @@ async fn one_chosen_job_needs_the_role_of_jobs_only() {
     let Some((plane, kubectl)) = cluster(what).await else { return };
     kubectl.run(&format!("apply -k {}", manifest("job-managed-by").display())).unwrap();
     let admin = plane.admin().await.unwrap();
-    let (kubeconfig, port) = (account(&plane, &admin).await, free_port().unwrap());
+    let (kubeconfig, port) = (account(&plane, &admin, "mini-kcm-jobs").await, free_port().unwrap());
     let arguments = [super::arguments(&kubectl, "job-managed-by"), in_cluster(&kubeconfig, port)].concat();
     eventually("the rules to be known", TIME_LIMIT, async || {
-        let can = kubectl.run("auth can-i watch jobs --as=system:serviceaccount:kube-system:mini-kcm")?;
+        let can = kubectl.run("auth can-i watch jobs --as=system:serviceaccount:kube-system:mini-kcm-jobs")?;
         Ok((can.trim() == "yes").then_some(()))
     })
     .await

@@ -33,15 +33,15 @@ pub(crate) fn controllers(arguments: &[String]) -> Vec<&str> {
     arguments.iter().filter_map(|it| it.strip_prefix("--controllers=")).flat_map(|it| it.split(',')).collect()
 }
 
-/// A kubeconfig of the ServiceAccount `kube-system/mini-kcm`, which exists. `request` is the TokenRequest.
+/// A kubeconfig, with this file name, of a ServiceAccount in `kube-system`, which exists. `request` is the TokenRequest.
 pub(crate) async fn account_for(
     plane: &ControlPlane,
     admin: &Rest,
-    request: &Value,
+    (account, request): (&str, &Value),
     name: &str,
 ) -> anyhow::Result<PathBuf> {
-    let path = "/api/v1/namespaces/kube-system/serviceaccounts/mini-kcm/token";
-    let token = admin.create(path, request).await?;
+    let path = format!("/api/v1/namespaces/kube-system/serviceaccounts/{account}/token");
+    let token = admin.create(&path, request).await?;
     let text = std::fs::read_to_string(plane.kubeconfig(Identity::Admin)?)?;
     let path = plane.folder().join(format!("{name}.kubeconfig"));
     std::fs::write(&path, text.replace(&Identity::Admin.token(), token["status"]["token"].as_str().unwrap()))?;

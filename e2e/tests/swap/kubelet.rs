@@ -282,7 +282,7 @@ impl Kubelet {
     async fn start_pod(&self, name: &str, object: &Value) -> anyhow::Result<Pod> {
         let reference = json!({ "kind": "Pod", "apiVersion": "v1", "name": name, "uid": object["metadata"]["uid"] });
         let request = json!({ "spec": { "boundObjectRef": reference } });
-        let kubeconfig = account_for(&self.plane, &self.admin, &request, name).await?;
+        let kubeconfig = account_for(&self.plane, &self.admin, ("mini-kcm", &request), name).await?;
         let args = strings(&object["spec"]["containers"][0]["args"]);
         let (process, port) = self.start_process(&kubeconfig, &args)?;
         self.write_status(name, false).await?;

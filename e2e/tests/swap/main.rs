@@ -131,7 +131,7 @@ impl Drill {
     /// A manager of ours on the Lease of the built-in one exits and names what it lacks.
     async fn refuse_to_lead(&self) -> anyhow::Result<()> {
         let kubelet = &self.kubelet;
-        let kubeconfig = account_for(&kubelet.plane, &self.admin, &json!({}), "on-one-lease").await?;
+        let kubeconfig = account_for(&kubelet.plane, &self.admin, ("mini-kcm", &json!({})), "on-one-lease").await?;
         let args = [format!("--leader-elect-resource-name={BUILT_IN}")];
         let mut process = kubelet.start_ours(&kubeconfig, &args, free_port()?)?;
         let (code, log) = (process.exit(TIME_LIMIT).await?.code(), process.log()?);
