@@ -190,6 +190,7 @@ pub(super) const GATES: &[FeatureGate] = &[
     gate("MutatingAdmissionPolicy", GA_FREE, GA_FREE),
     gate("NFTablesProxyMode", GA, GA),
     gate("NativeHistograms", ALPHA, BETA),
+    gate("NodeControllerLeaseCircuitBreaker", NONE, BETA),
     gate("NodeDeclaredFeatures", BETA, GA),
     gate("NodeInclusionPolicyInPodTopologySpread", GA, GA),
     gate("NodeLifecycleConditions", NONE, ALPHA),
