@@ -117,17 +117,14 @@ fn start(world: &World, rng: &mut Rng) -> SharedModel {
 async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
     world.calm();
     users::unblock(world);
-    wait_for_rollouts(world).await?;
-    // A deletion may still wait for its answer.
-    let is_short = || shared.lock().check_history_limits().is_ok();
-    let done = world.eventually(TIME_LIMIT, "every history has its limit", is_short).await;
-    done.map_err(|why| format!("{why}; {}", shared.lock().check_history_limits().err().unwrap_or_default()))
+    wait_for_goal(world, shared).await
 }
 
-async fn wait_for_rollouts(world: &World) -> Result<(), String> {
-    let over = || first_unfinished(world).is_none();
+async fn wait_for_goal(world: &World, shared: &SharedModel) -> Result<(), String> {
+    let first_fault = || first_unfinished(world).or_else(|| shared.lock().check_history_limits().err());
+    let over = || first_fault().is_none();
     let done = world.eventually(TIME_LIMIT, "every node has its pods, and every rollout has ended", over).await;
-    done.map_err(|why| format!("{why}; {}", first_unfinished(world).unwrap_or_default()))
+    done.map_err(|why| format!("{why}; {}", first_fault().unwrap_or_default()))
 }
 
 /// No rollout restarts a pod twice. Nothing fails any more, so an edit creates exactly one pod on each node that wants
@@ -140,7 +137,7 @@ async fn check_last_rollout(world: &World, shared: &SharedModel) -> Result<(), S
     let (name, uid) = (text(&set["metadata"]["name"]), text(&set["metadata"]["uid"]));
     let before: BTreeSet<String> = shared.lock().pods.keys().cloned().collect();
     users::change(world, &name, |it| users::set_image(it, "last"));
-    wait_for_rollouts(world).await?;
+    wait_for_goal(world, shared).await?;
     let model = shared.lock();
     let is_new = |it: &(&String, &Pod)| !before.contains(it.0) && it.1.created_for.as_ref() == Some(&uid);
     let mut created: Vec<&str> = model.pods.iter().filter(is_new).map(|it| &*it.1.node).collect();

@@ -27,7 +27,7 @@ impl GarbageCollector {
             world.sleep(MS * rng.u32(500..5_000)).await;
             for resource in self.dependents {
                 let live = self.live_owners(&world);
-                for object in world.cluster().list(resource, self.namespace) {
+                for object in world.cluster().list_metadata(resource, self.namespace) {
                     let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
                     if !owners.is_empty() && !owners.iter().any(|it| self.may_exist(it, &live)) {
                         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ impl GarbageCollector {
                 }
             }
             after_deletions(&world);
-            for owner in world.cluster().list(self.owners, self.namespace) {
+            for owner in world.cluster().list_metadata(self.owners, self.namespace) {
                 if owner["metadata"]["deletionTimestamp"].is_string() {
                     self.end_owner(&world, &owner, &mut rng).await;
                 }
@@ -46,7 +46,7 @@ impl GarbageCollector {
 
     /// The uids of all objects that may be owners.
     fn live_owners(&self, world: &World) -> BTreeSet<String> {
-        let objects = self.owner_kinds.iter().flat_map(|it| world.cluster().list(it.1, self.namespace));
+        let objects = self.owner_kinds.iter().flat_map(|it| world.cluster().list_metadata(it.1, self.namespace));
         objects.map(|it| it["metadata"]["uid"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
@@ -64,7 +64,7 @@ impl GarbageCollector {
         let mut resources = self.dependents.to_vec();
         rng.shuffle(&mut resources);
         for resource in resources {
-            for object in world.cluster().list(resource, self.namespace) {
+            for object in world.cluster().list_metadata(resource, self.namespace) {
                 let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
                 if !owners.iter().any(|it| it["uid"] == *uid) {
                     continue;

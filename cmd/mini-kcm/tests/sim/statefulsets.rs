@@ -111,13 +111,10 @@ async fn run_pod(pod: NodePod, mut rng: Rng) {
 async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
     world.calm();
     users::unblock(world);
-    let over = || first_unfinished(world).is_none();
+    let first_fault = || first_unfinished(world).or_else(|| shared.lock().check_history_limits().err());
+    let over = || first_fault().is_none();
     let done = world.eventually(TIME_LIMIT, "every set has its pods, and every rollout has ended", over).await;
-    done.map_err(|why| format!("{why}; {}", first_unfinished(world).unwrap_or_default()))?;
-    // A deletion may still wait for its answer.
-    let is_short = || shared.lock().check_history_limits().is_ok();
-    let done = world.eventually(TIME_LIMIT, "every history has its limit", is_short).await;
-    done.map_err(|why| format!("{why}; {}", shared.lock().check_history_limits().err().unwrap_or_default()))
+    done.map_err(|why| format!("{why}; {}", first_fault().unwrap_or_default()))
 }
 
 /// The first object that is not in its final state, as a text.

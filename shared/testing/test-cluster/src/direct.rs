@@ -14,6 +14,7 @@ use crate::{
     kinds::{self, Kind},
     meta, namespace,
     store::{Objects, State, storage_key},
+    stored::Stored,
     versions,
     write::{self, Target},
 };
@@ -245,10 +246,22 @@ impl TestCluster {
     #[must_use]
     #[track_caller]
     pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
+        self.list_as(resource, namespace, Stored::decode)
+    }
+
+    /// The same objects, of which each is decoded only to its metadata.
+    #[must_use]
+    #[track_caller]
+    pub fn list_metadata(&self, resource: &str, namespace: &str) -> Vec<Value> {
+        self.list_as(resource, namespace, Stored::decode_metadata)
+    }
+
+    #[track_caller]
+    fn list_as<T>(&self, resource: &str, namespace: &str, read: impl Fn(&Stored) -> T) -> Vec<T> {
         let state = self.state();
         let kind = find(&state, resource);
         let objects = state.tables.get(&kind.table()).into_iter().flat_map(|it| it.objects.values());
-        objects.filter(|it| namespace.is_empty() || it.namespace() == namespace).map(|it| it.decode()).collect()
+        objects.filter(|it| namespace.is_empty() || it.namespace() == namespace).map(|it| read(it)).collect()
     }
 }
 

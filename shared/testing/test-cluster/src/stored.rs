@@ -109,6 +109,11 @@ impl Stored {
         serde_json::from_slice(self.object()).unwrap_or_default()
     }
 
+    /// `{"metadata":{..}}` as a value.
+    pub(crate) fn decode_metadata(&self) -> Value {
+        serde_json::from_slice(&[b"{", self.metadata(), b"}"].concat()).unwrap_or_default()
+    }
+
     /// The line of a watch for the change that created this state.
     pub(crate) fn line(&self) -> Bytes {
         self.line.clone()

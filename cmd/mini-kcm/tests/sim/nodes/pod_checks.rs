@@ -8,9 +8,10 @@ use testing::sim::Write;
 
 use super::{
     Checked, NODES, PODS,
-    model::{Model, NodeState, Pod, Tolerated, condition, list, text, tolerated},
+    model::{Model, NodeState, OUTAGE, Pod, Taint, Tolerated, condition, list, text, tolerated},
     node_checks::without_empty,
     timeline::{Period, Point},
+    zones::Modes,
 };
 
 /// For this long a node must be gone before its pods are collected.
@@ -180,11 +181,14 @@ impl PodChange<'_> {
         let oldest = model.oldest_base(write, NODES, point.at);
         let is_possible = |it: &Period<NodeState>| it.until.is_none_or(|end| end.version > oldest);
         let versions = model.oldest_base(write, PODS, point.at);
+        // Then the taints of outages must have been lifted.
+        let is_cut_off = model.possible_modes(write, point.at).all(Modes::are_all_full);
+        let counts = |it: &&Taint| !is_cut_off || !OUTAGE.contains(&&*it.key);
         let mut earliest = None;
         for period in node.states.periods().into_iter().filter(|it| is_possible(it)) {
             let known_end = period.until.and_then(|it| model.shown.shown_at(write.by, NODES, it.version));
             let latest = known_end.map_or(point.at, |it| point.at.min(it + model.settings.processing));
-            for taint in &period.value.taints {
+            for taint in period.value.taints.iter().filter(counts) {
                 let begin = model.taint_begin(write.by, node, &period, taint).max(pod.created.at);
                 let replaced = model.replaced(write.by, node, &period, taint);
                 for tolerations in pod.tolerations.since(versions) {
