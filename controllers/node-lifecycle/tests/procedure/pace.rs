@@ -221,9 +221,16 @@ async fn a_waiting_node_that_is_deleted_or_ready_again_blocks_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_node_that_cannot_be_tainted_blocks_no_other() {
-    for why in
-        ["renews its Lease", "lost its condition", "unreadable Lease", "hanging read", "refused", "does not decode"]
-    {
+    for why in [
+        "renews its Lease",
+        "lost its condition",
+        "unreadable Lease",
+        "hanging read",
+        "conflict, then a failed read",
+        "conflict, then a hanging read",
+        "refused",
+        "does not decode",
+    ] {
         let world = World::new();
         let (alive, dead) = zone(&world, "z", 6, 4);
         let _manager = until_waiting(&world, &alive, &dead).await;
@@ -247,6 +254,15 @@ async fn a_waiting_node_that_cannot_be_tainted_blocks_no_other() {
                     false => test_cluster::Interception::Pass,
                 });
             }
+            "conflict, then a failed read" | "conflict, then a hanging read" => {
+                let (patch, get) = (format!("patch nodes {stuck}"), format!("get nodes {stuck}"));
+                world.fail_requests(move |it, _| match it {
+                    it if it == patch => failure(409, "Conflict"),
+                    it if it == get && why.contains("hanging") => Some(test_cluster::Interception::Hang),
+                    it if it == get => failure(500, "InternalError"),
+                    _ => None,
+                });
+            }
             _ => {
                 let line = format!("patch nodes {stuck}");
                 world.fail_requests(move |it, _| if it == line { failure(403, "Forbidden") } else { None });
@@ -264,6 +280,24 @@ async fn a_waiting_node_that_cannot_be_tainted_blocks_no_other() {
         };
         assert!(tainted.iter().all(|it| it.0 != stuck && it.1 <= limit), "{why}: {tainted:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_cannot_be_confirmed_do_not_enqueue_each_other_without_a_pause() {
+    let world = World::new();
+    let (alive, _) = zone(&world, "z", 6, 0);
+    // The leader before has judged them, and they have no Lease. For a grace period after a list this proves nothing.
+    for node in ["a", "b"] {
+        world.create_old(node, "Unknown", 3600, &[]);
+        world.update(node, |it| it["metadata"]["labels"][ZONE] = json!("z"));
+        world.cluster.delete("leases", "kube-node-lease", node);
+    }
+    let _manager = world.start().await;
+    world.kubelets(&alive, 45 * SEC).await;
+    let reads = world.lease_reads();
+    assert!((20..=100).contains(&reads), "about once a second for each: {reads}");
+    world.kubelets(&alive, 80 * SEC).await;
+    assert_eq!((world.no_execute("a").len(), world.no_execute("b").len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

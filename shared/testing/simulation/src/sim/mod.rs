@@ -17,6 +17,6 @@ mod trace;
 mod world;
 
 pub use network::LONGEST_DELAY;
-pub use process::{Process, controller};
+pub use process::{MAX_CLOCK_SKEW, Process, controller};
 pub use run::{Scenario, seeds, sweep, trace, trace_of};
 pub use world::{Delivery, World, Write};

@@ -20,8 +20,8 @@ use harness::Rig;
 
 /// `--leader-elect-renew-deadline`: a process must not send a write this long after it sent its last renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// The largest difference between the wall clocks of two machines.
-const MAX_CLOCK_SKEW: i64 = 30;
+/// The largest difference between the wall clocks of two machines, in seconds.
+pub const MAX_CLOCK_SKEW: i64 = 30;
 /// No process needs this long to stop.
 const MAX_STOP_TIME: Duration = Duration::from_secs(200);
 
