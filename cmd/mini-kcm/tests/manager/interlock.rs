@@ -82,6 +82,15 @@ fn events(cluster: &TestCluster, reason: &str) -> Vec<String> {
     of_reason.map(|it| it["message"].as_str().unwrap().to_owned()).collect()
 }
 
+/// From now on the looks for other managers fail in this way, for this time.
+fn fail_looks(cluster: &TestCluster, failure: Interception, time: Duration) {
+    let begin = now();
+    cluster.intercept(move |call: &Call| {
+        let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods") && now() - begin < time;
+        if fails { failure.clone() } else { Interception::Pass }
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn controller_that_the_built_in_manager_runs_starts_when_it_is_given_up() {
     let cluster = cluster();
@@ -324,10 +333,7 @@ async fn without_the_right_to_list_pods_the_lease_decides() {
 async fn no_controller_starts_before_the_first_look() {
     let cluster = cluster();
     let begin = now();
-    cluster.intercept(move |call: &Call| {
-        let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods") && now() - begin < SECOND * 30;
-        if fails { Interception::status(500, "InternalError", "down") } else { Interception::Pass }
-    });
+    fail_looks(&cluster, Interception::status(500, "InternalError", "down"), SECOND * 30);
     create_terminating_namespace(&cluster, "terminating");
     let replica = Replica::start(&cluster, "a", &BESIDE);
     wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
@@ -338,10 +344,7 @@ async fn no_controller_starts_before_the_first_look() {
 #[tokio::test(start_paused = true)]
 async fn new_leader_that_cannot_look_steps_down() {
     let cluster = cluster();
-    cluster.intercept(|call: &Call| {
-        let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
-        if fails { Interception::Hang } else { Interception::Pass }
-    });
+    fail_looks(&cluster, Interception::Hang, Duration::MAX);
     let replica = Replica::start(&cluster, "a", &BESIDE);
     wait_until("it leads", || leads_beside(&cluster)).await;
     let begin = now();
@@ -434,10 +437,7 @@ async fn looks_that_fail_for_some_minutes_do_not_stop_a_running_controller() {
     wait_until("it leads", || leads_beside(&cluster)).await;
     tokio::time::sleep(SECOND).await;
     let begin = now();
-    cluster.intercept(move |call: &Call| {
-        let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods") && now() - begin < SECOND * 290;
-        if fails { Interception::Hang } else { Interception::Pass }
-    });
+    fail_looks(&cluster, Interception::Hang, SECOND * 290);
     tokio::time::sleep(SECOND * 200).await;
     create_terminating_namespace(&cluster, "terminating");
     wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
@@ -455,10 +455,7 @@ async fn leader_that_cannot_look_for_five_minutes_steps_down() {
         wait_until("it leads", || leads_beside(&cluster)).await;
         tokio::time::sleep(SECOND).await;
         let begin = now();
-        cluster.intercept(move |call: &Call| {
-            let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
-            if fails { failure.clone() } else { Interception::Pass }
-        });
+        fail_looks(&cluster, failure, Duration::MAX);
         let Exit::Failed(cause) = replica.ended().await else { panic!("it cannot look") };
         assert_eq!(cause, "cannot look for other controller managers for 300 s");
         assert!(begin.elapsed() <= SECOND * 310, "{:?}", begin.elapsed());

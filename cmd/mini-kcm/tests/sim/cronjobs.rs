@@ -143,10 +143,8 @@ fn suspend(world: &World) {
 }
 
 async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
-    let over = || first_unfinished(&shared.lock(), world).is_none();
     let what = "history has its allowed length, nothing is active, and expired Jobs are gone";
-    let done = world.eventually(TIME_LIMIT, what, over).await;
-    done.map_err(|why| format!("{why}; {}", first_unfinished(&shared.lock(), world).unwrap_or_default()))
+    world.eventually_complete(TIME_LIMIT, what, || first_unfinished(&shared.lock(), world)).await
 }
 
 /// The first object that is not in its final state, as a text.

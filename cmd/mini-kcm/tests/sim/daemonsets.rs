@@ -122,9 +122,7 @@ async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
 
 async fn wait_for_goal(world: &World, shared: &SharedModel) -> Result<(), String> {
     let first_fault = || first_unfinished(world).or_else(|| shared.lock().check_history_limits().err());
-    let over = || first_fault().is_none();
-    let done = world.eventually(TIME_LIMIT, "every node has its pods, and every rollout has ended", over).await;
-    done.map_err(|why| format!("{why}; {}", first_fault().unwrap_or_default()))
+    world.eventually_complete(TIME_LIMIT, "every node has its pods, and every rollout has ended", first_fault).await
 }
 
 /// No rollout restarts a pod twice. Nothing fails any more, so an edit creates exactly one pod on each node that wants

@@ -190,10 +190,8 @@ fn unblock_jobs(world: &World) {
 
 /// Every Job ends, no pod keeps its finalizer, and no pod of a finished Job continues to run.
 async fn wait_until_finished(world: &World, shared: &SharedModel) -> Result<(), String> {
-    let over = || first_unfinished(&shared.lock()).is_none();
     let what = "every Job is finished, and its pods have ended";
-    let ended = world.eventually(TIME_LIMIT, what, over).await;
-    ended.map_err(|why| format!("{why}; {}", first_unfinished(&shared.lock()).unwrap_or_default()))
+    world.eventually_complete(TIME_LIMIT, what, || first_unfinished(&shared.lock())).await
 }
 
 /// The first object that has not ended yet, as a text.

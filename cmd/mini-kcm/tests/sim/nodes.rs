@@ -195,12 +195,8 @@ async fn finish(cluster: &SimulatedCluster) -> Result<(), String> {
     let settings = cluster.model.lock().settings;
     // A decision that was right before may still be under way.
     cluster.world.sleep(settings.in_flight).await;
-    let is_over = || first_unfinished(cluster).is_none();
-    let done = cluster
-        .world
-        .eventually(settings.time_limit(), "every node and every pod is in its final state", is_over)
-        .await;
-    done.map_err(|why| format!("{why}; {}", first_unfinished(cluster).unwrap_or_default()))
+    let (limit, what) = (settings.time_limit(), "every node and every pod is in its final state");
+    cluster.world.eventually_complete(limit, what, || first_unfinished(cluster)).await
 }
 
 impl SimulatedCluster {

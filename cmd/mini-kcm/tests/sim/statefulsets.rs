@@ -113,9 +113,7 @@ async fn finish(world: &World, shared: &SharedModel) -> Result<(), String> {
     world.calm();
     users::unblock(world);
     let first_fault = || first_unfinished(world).or_else(|| shared.lock().check_history_limits().err());
-    let over = || first_fault().is_none();
-    let done = world.eventually(TIME_LIMIT, "every set has its pods, and every rollout has ended", over).await;
-    done.map_err(|why| format!("{why}; {}", first_fault().unwrap_or_default()))
+    world.eventually_complete(TIME_LIMIT, "every set has its pods, and every rollout has ended", first_fault).await
 }
 
 /// The first object that is not in its final state, as a text.

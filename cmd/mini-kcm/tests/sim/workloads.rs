@@ -200,9 +200,8 @@ async fn finish(world: &World) -> Result<(), String> {
 }
 
 async fn wait_for_goal(world: &World) -> Result<(), String> {
-    let over = || goal::first_unfinished(world).is_none();
-    let done = world.eventually(TIME_LIMIT, "every set has its pods, and every rollout has ended", over).await;
-    done.map_err(|why| format!("{why}; {}", goal::first_unfinished(world).unwrap_or_default()))
+    let first_fault = || goal::first_unfinished(world);
+    world.eventually_complete(TIME_LIMIT, "every set has its pods, and every rollout has ended", first_fault).await
 }
 
 /// No rollout restarts a pod twice. Nothing fails any more, so an edit creates exactly as many pods as are wanted.

@@ -257,7 +257,7 @@ impl TestCluster {
     }
 
     #[track_caller]
-    fn list_as<T>(&self, resource: &str, namespace: &str, read: impl Fn(&Stored) -> T) -> Vec<T> {
+    fn list_as(&self, resource: &str, namespace: &str, read: fn(&Stored) -> Value) -> Vec<Value> {
         let state = self.state();
         let kind = find(&state, resource);
         let objects = state.tables.get(&kind.table()).into_iter().flat_map(|it| it.objects.values());

@@ -245,6 +245,20 @@ impl World {
         Ok(())
     }
 
+    /// Like [`World::eventually`], for a condition that knows what is missing. The error contains that.
+    ///
+    /// # Errors
+    /// As [`World::eventually`].
+    pub async fn eventually_complete(
+        &self,
+        within: Duration,
+        what: &str,
+        first_fault: impl Fn() -> Option<String>,
+    ) -> Result<(), String> {
+        let done = self.eventually(within, what, || first_fault().is_none()).await;
+        done.map_err(|why| format!("{why}; {}", first_fault().unwrap_or_default()))
+    }
+
     /// Checks `holds` after every stored write from now on. The state of the closure belongs to this run.
     pub fn always(&self, what: &'static str, holds: impl FnMut(&Write) -> Result<(), String> + Send + 'static) {
         self.0.invariants.lock().push((what, Box::new(holds)));
