@@ -26,13 +26,15 @@ pub(crate) async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
     // The first list of Leases may come much later than that of nodes. Renewals in between were not observed, so the
     // grace periods begin now.
     let begin = || ctx.state.lock().nodes.restart(ctx.clock.boot(), None);
-    observe(&watches, end, begin, |interrupted| check(&ctx, interrupted)).await;
+    observe(&watches, end, begin, |interrupted, time| check(&ctx, interrupted, time)).await;
+    // A controller that is stopped in the middle of a term judges no node on purpose.
+    ctx.meters.set_suspended(false);
 }
 
-fn check(ctx: &Ctx, interrupted: &[String]) {
+fn check(ctx: &Ctx, interrupted: &[String], interrupted_for: Option<Duration>) {
     let now = ctx.clock.boot();
     let mut state = ctx.state.lock();
-    match state.observation.check(now, !interrupted.is_empty()) {
+    match state.observation.check(now, interrupted_for) {
         None => {}
         Some(Missed::Time(missed)) => state.nodes.on_missed(missed, now),
         Some(Missed::All) => {
@@ -116,7 +118,12 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
     {
         return Confirmation::NotNow(wait);
     }
-    let is_newer = |it: &Lease| it.renew_micros > cached.as_ref().and_then(|it| it.renew_micros);
+    // Also by its version: the clock of the node may have been set back.
+    let is_newer = |live: &Lease| {
+        cached
+            .as_ref()
+            .is_none_or(|it| live.renew_micros > it.renew_micros || it.meta.version.is_older_than(&live.meta.version))
+    };
     {
         let mut state = ctx.state.lock();
         if live.is_none() && cached.is_some() {

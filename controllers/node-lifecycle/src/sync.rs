@@ -24,8 +24,11 @@ const ATTEMPTS: u32 = 5;
 /// The wait between two attempts is between one and two times this long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A call that takes longer is given up, and the node is judged anew.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A read that takes longer is given up, and the node is judged anew.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// A write that takes longer is given up. Longer than the server allows it (34 s), because an admission webhook that does
+/// not answer delays a write by its timeout, and giving up before would cancel the write each time.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +92,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
 
 async fn read(ctx: &Ctx, name: &Atom) -> Result<Option<Node>, SyncError> {
     let resource = Node::resource();
-    match within(CALL_TIMEOUT, ctx.api.get::<Node>(&resource, "", name)).await {
+    match within(READ_TIMEOUT, ctx.api.get::<Node>(&resource, "", name)).await {
         Ok(live) => {
             observe(ctx, &live);
             Ok(Some(live))
@@ -149,7 +152,7 @@ async fn judge(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, Judged), SyncEr
     let patch = Patch::Strategic(conditions::patch(&node, &changes));
     let resource = Node::resource();
     let call = ctx.api.patch(&resource, "", &node.meta.name, Some("status"), &patch);
-    let written = within(CALL_TIMEOUT, call).await.map_err(SyncError::Status)?;
+    let written = within(WRITE_TIMEOUT, call).await.map_err(SyncError::Status)?;
     tracing::info!(node = &*node.meta.name, "The node is silent: its conditions are Unknown now");
     if readiness(&node) == Some(&ConditionStatus::True) {
         send_node_event(ctx, &node.meta.as_ref(), "NodeNotReady", "status is now: NodeNotReady");
@@ -311,7 +314,7 @@ async fn write_taints_and_labels(ctx: &Ctx, node: &Node, no_execute: NoExecute) 
     let patch = Patch::Strategic(taints::patch(node, &edit));
     let resource = Node::resource();
     let call = ctx.api.patch(&resource, "", &node.meta.name, None, &patch);
-    within(CALL_TIMEOUT, call).await.map_err(SyncError::Patch)?;
+    within(WRITE_TIMEOUT, call).await.map_err(SyncError::Patch)?;
     if no_execute == NoExecute::Set && !has_no_execute(node) {
         let name: Atom = (&*node.meta.name).into();
         let zone = {

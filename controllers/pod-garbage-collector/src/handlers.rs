@@ -14,7 +14,12 @@ pub(crate) fn on_node(ctx: &Ctx, change: &Change<'_, Node>) {
             ctx.node_queue.cancel_delay(&name);
             ctx.recreations.lock().on_node_added(&name);
         }
-        (Some(deleted), None) => ctx.node_queue.add_after(deleted.meta().name.into(), QUARANTINE),
+        (Some(deleted), None) => {
+            let name: api::Atom = deleted.meta().name.into();
+            // A check that was set before the node was in the cache must not shorten the quarantine.
+            ctx.node_queue.cancel_delay(&name);
+            ctx.node_queue.add_after(name, QUARANTINE);
+        }
         (Some(_), Some(_)) | (None, None) => {}
     }
 }

@@ -84,8 +84,12 @@ pub const REGISTRATION: Registration = Registration {
 /// How many pods are evicted concurrently (`UpdateWorkerSize`).
 const WORKERS: usize = 8;
 
-/// A call that takes longer is given up: it would occupy a worker, and the taint may have been lifted meanwhile.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A read that takes longer is given up: it would occupy a worker, and the taint may have been lifted meanwhile.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A write that takes longer is given up. Longer than the server allows it (34 s), because an admission webhook that does
+/// not answer delays a write by its timeout, and giving up before would cancel the write each time.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The back-off of a failed eviction. It begins with upstream's pause between attempts. Its limit is a minute, because
 /// with the usual 1,000 s a pod would remain long after the server has recovered.
@@ -151,8 +155,8 @@ pub fn start(builder: &mut Builder, options: Options) {
 
 /// Checks once a second, also on a standby, whether the watch of nodes works.
 async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
-    let check = |interrupted: &[String]| {
-        ctx.memory.check_observation(!interrupted.is_empty(), ctx.clock.boot(), ctx.clock.now());
+    let check = |_: &[String], interrupted_for: Option<Duration>| {
+        ctx.memory.check_observation(interrupted_for, ctx.clock.boot(), ctx.clock.now());
     };
     workload::observe(&[ctx.nodes.watched()], end, || {}, check).await;
 }

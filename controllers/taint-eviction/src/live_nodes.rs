@@ -11,7 +11,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 
-use crate::CALL_TIMEOUT;
+use crate::READ_TIMEOUT;
 
 /// A read is shared for this time after it was begun. So from the read of a node to the deletion of a pod it takes at
 /// most this time and the time of the pod's own calls.
@@ -68,7 +68,7 @@ impl LiveNodes {
 }
 
 async fn read(api: Api, name: Box<str>) -> Answer {
-    match within(CALL_TIMEOUT, api.get::<Node>(&Node::resource(), "", &name)).await {
+    match within(READ_TIMEOUT, api.get::<Node>(&Node::resource(), "", &name)).await {
         Ok(node) => Ok(Some(Arc::new(node))),
         Err(err) if err.is_absence_of(&name) => Ok(None),
         Err(err) => Err(err),

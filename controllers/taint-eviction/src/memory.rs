@@ -3,14 +3,18 @@
 //! Pods are kept by uid, so a new pod of the same name inherits nothing. Nodes are kept by name, because a pod has only
 //! the name of its node; the entry has the uid.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api::{Node, Pod, Uid};
+use api::{ConditionStatus, Node, Pod, Uid};
 use clock::{BootInstant, Instant};
 use parking_lot::Mutex;
 use workload::Observation;
 
-use crate::rules::taints::{Now, ObservedTaint, after_interruption, are_taints_of, no_execute, observe};
+use crate::rules::taints::{Now, ObservedTaint, after_interruption, are_taints_of, later, no_execute, observe};
+
+/// How long the taints of an outage may stay on a node that is ready again. Normally they are lifted within a second. This is
+/// longer than a new leader needs to lift those of many nodes; but another manager may have set them, and never lift them.
+const TO_LIFT: Duration = Duration::from_secs(60);
 
 /// The memory of all nodes and pods.
 #[derive(Default)]
@@ -35,6 +39,8 @@ struct Observations {
 struct TaintedNode {
     uid: Uid,
     taints: Arc<[ObservedTaint]>,
+    /// Since when the node is observed to be ready with these taints.
+    ready_since: Option<Instant>,
 }
 
 /// What a pod has to tolerate.
@@ -43,6 +49,8 @@ pub(crate) struct PodTaints {
     pub(crate) taints: Arc<[ObservedTaint]>,
     /// When the pod was observed on the node; `None` if that was before all taints.
     pub(crate) arrival: Option<Instant>,
+    /// Until when the taints of an outage are probably lifted, because the node is ready again.
+    pub(crate) lifted_by: Option<Instant>,
 }
 
 /// How far the eviction of a pod is.
@@ -66,17 +74,24 @@ impl Memory {
             tainted.remove(name);
             return;
         }
-        let known = tainted.get(name).filter(|it| it.uid == *uid).map(|it| &*it.taints);
-        let taints = observe(known.unwrap_or_default(), node, is_gapless, now);
-        tainted.insert(name.clone(), TaintedNode { uid: uid.clone(), taints });
+        let known = tainted.get(name).filter(|it| it.uid == *uid);
+        let taints = observe(known.map(|it| &*it.taints).unwrap_or_default(), node, is_gapless, now);
+        let is_ready = node.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True);
+        let before = known.filter(|_| is_gapless).and_then(|it| it.ready_since);
+        let ready_since = is_ready.then(|| before.unwrap_or(now.instant));
+        tainted.insert(name.clone(), TaintedNode { uid: uid.clone(), taints, ready_since });
     }
 
-    /// Records whether the watch of nodes is interrupted.
-    pub(crate) fn check_observation(&self, is_interrupted: bool, boot: BootInstant, now: Instant) {
+    /// Records whether the watch of nodes is interrupted, and for how long already.
+    pub(crate) fn check_observation(&self, interrupted_for: Option<Duration>, boot: BootInstant, now: Instant) {
         let observations = &mut *self.observations.lock();
-        if let Some(missed) = observations.observation.check(boot, is_interrupted) {
+        if let Some(missed) = observations.observation.check(boot, interrupted_for) {
             for node in observations.tainted.values_mut() {
                 node.taints = after_interruption(&node.taints, missed, now);
+            }
+            // Times count from the arrival of a pod if it came after the taint.
+            for arrival in observations.arrivals.values_mut().chain(&mut observations.first_pods) {
+                *arrival = later(*arrival, missed, now);
             }
         }
     }
@@ -124,9 +139,9 @@ impl Memory {
     /// What a pod has to tolerate; `None` if its node has no `NoExecute` taint.
     pub(crate) fn taints_of(&self, pod: &Pod) -> Option<PodTaints> {
         let observations = self.observations.lock();
-        let taints = observations.tainted.get(&*pod.node)?.taints.clone();
+        let node = observations.tainted.get(&*pod.node)?;
         let arrival = observations.arrivals.get(&pod.meta.uid).copied().or(observations.first_pods);
-        Some(PodTaints { taints, arrival })
+        Some(PodTaints { taints: node.taints.clone(), arrival, lifted_by: node.ready_since.map(|it| it + TO_LIFT) })
     }
 
     /// Sets the stage of a pod, and returns the one before.

@@ -11,7 +11,7 @@ use serde_json::json;
 use workload::{DISRUPTION_TARGET, Precondition};
 
 use crate::{
-    CALL_TIMEOUT, Ctx,
+    Ctx, READ_TIMEOUT, WRITE_TIMEOUT,
     memory::{PodTaints, Stage},
     rules::tolerations::{Decision, decide},
 };
@@ -96,8 +96,8 @@ fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Step {
         ctx.memory.end_eviction(uid);
         return Step::Leave(Outcome::Done);
     }
-    let decision = ctx.memory.taints_of(pod).map_or(Decision::Stay, |PodTaints { taints, arrival }| {
-        decide(&pod.tolerations, &taints, arrival, ctx.compare_numbers)
+    let decision = ctx.memory.taints_of(pod).map_or(Decision::Stay, |PodTaints { taints, arrival, lifted_by }| {
+        decide(&pod.tolerations, &taints, arrival, lifted_by, ctx.compare_numbers)
     });
     let now = ctx.clock.now();
     match decision {
@@ -164,7 +164,7 @@ async fn evict(ctx: &Ctx, key: &ObjectKey, cached: &Pod, due: Instant) -> Result
 
 async fn read_pod(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Pod>, SyncError> {
     let resource = Pod::resource();
-    match within(CALL_TIMEOUT, ctx.api.get::<Pod>(&resource, &key.namespace, &key.name)).await {
+    match within(READ_TIMEOUT, ctx.api.get::<Pod>(&resource, &key.namespace, &key.name)).await {
         Ok(pod) => Ok(Some(pod)),
         Err(err) if err.is_absence_of(&key.name) => Ok(None),
         Err(source) => Err(SyncError::ReadPod { pod: key.clone(), source }),
@@ -215,7 +215,7 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
         let condition = workload::disruption_target(pod, "DeletionByTaintManager", message, ctx.clock.wall());
         let status = json!({ "conditions": [condition] });
         let call = workload::patch_status(&ctx.api, pod, Precondition::Uid, &status);
-        within(CALL_TIMEOUT, call).await.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
+        within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Condition { pod: key.clone(), source })?;
         ctx.memory.set_stage(uid, Stage::Marked { has_condition: true });
     }
     // The taint may have been lifted meanwhile, or the pod may have other tolerations.
@@ -227,6 +227,6 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
     let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() };
     let resource = Pod::resource();
     let call = ctx.api.delete(&resource, &key.namespace, &key.name, &options);
-    within(CALL_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
+    within(WRITE_TIMEOUT, call).await.map_err(|source| SyncError::Delete { pod: key.clone(), source })?;
     Ok(None)
 }

@@ -30,6 +30,11 @@ pub(crate) struct Replaced {
 /// between False and Unknown. In between the node was not ready.
 const PAIR: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
+/// Whether a taint is one of [`PAIR`].
+pub(crate) fn is_of_pair(taint: &Taint) -> bool {
+    PAIR.contains(&&*taint.key)
+}
+
 /// The time of an observation on two clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
@@ -62,7 +67,6 @@ pub(crate) fn observe(known: &[ObservedTaint], node: &Node, is_gapless: bool, no
 
 /// The taint that a new one replaced.
 fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Replaced> {
-    let is_of_pair = |it: &Taint| PAIR.contains(&&*it.key);
     let before = known.iter().find(|it| is_of_pair(&it.taint) && it.taint.key != taint.key)?;
     let is_replaced = is_of_pair(taint) && no_execute(node).all(|it| it.key != before.taint.key);
     let since = before.replaced.as_ref().map_or(before.since, |it| it.since.min(before.since));
@@ -72,16 +76,21 @@ fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Re
 /// The same taints after an interruption, in which the nodes could not report that they are ready. It does not count as
 /// tolerated time.
 pub(crate) fn after_interruption(observed: &[ObservedTaint], missed: Missed, now: Instant) -> Arc<[ObservedTaint]> {
-    let later = |since: Instant| match missed {
-        Missed::Time(time) => since.max(now.min(since + time)),
-        Missed::All => since.max(now),
-    };
+    let later = |since: Instant| later(since, missed, now);
     let delayed = observed.iter().cloned().map(|it| ObservedTaint {
         since: later(it.since),
         replaced: it.replaced.map(|it| Replaced { since: later(it.since), ..it }),
         ..it
     });
     delayed.collect()
+}
+
+/// From when a time counts after an interruption.
+pub(crate) fn later(since: Instant, missed: Missed, now: Instant) -> Instant {
+    match missed {
+        Missed::Time(time) => since.max(now.min(since + time)),
+        Missed::All => since.max(now),
+    }
 }
 
 /// Whether these are exactly the `NoExecute` taints of a node.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{Taint, Toleration};
 use clock::Instant;
 
-use crate::rules::taints::ObservedTaint;
+use crate::rules::taints::{ObservedTaint, is_of_pair};
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,24 +31,34 @@ pub(crate) enum Decision {
 /// If one of `not-ready` and `unreachable` has replaced the other one, the node was not ready in between. Then the
 /// longer one of the two tolerations, counted from the first taint, is a limit too, if both have one. Otherwise a node that changes between
 /// both would keep its pods.
+///
+/// If the node is ready again, the node lifecycle controller lifts these two taints. Until `lifted_by` they evict no pod.
 pub(crate) fn decide(
     tolerations: &[Toleration],
     taints: &[ObservedTaint],
     arrival: Option<Instant>,
+    lifted_by: Option<Instant>,
     compares_numbers: bool,
 ) -> Decision {
     let mut first: Option<Instant> = None;
     let toleration = |taint: &Taint| tolerations.iter().find(|it| it.tolerates(taint, compares_numbers));
     let start = |since: Instant| arrival.map_or(since, |it| it.max(since));
     for ObservedTaint { taint, since, replaced } in taints {
-        let Some(present) = toleration(taint) else { return Decision::Now { since: start(*since) } };
+        let lifted_by = lifted_by.filter(|_| is_of_pair(taint));
+        let not_before = |time: Instant| lifted_by.map_or(time, |it| it.max(time));
+        let Some(present) = toleration(taint) else {
+            let Some(lifted_by) = lifted_by else { return Decision::Now { since: start(*since) } };
+            first = first.into_iter().chain([lifted_by]).min();
+            continue;
+        };
         let Some(tolerated) = limit(present) else { continue };
         // A time out of range never comes.
-        first = first.into_iter().chain(start(*since).checked_add(tolerated)).min();
+        first = first.into_iter().chain(start(*since).checked_add(tolerated).map(not_before)).min();
         if let Some(replaced) = replaced
             && let Some(before) = toleration(&replaced.taint).and_then(limit)
         {
-            first = first.into_iter().chain(start(replaced.since).checked_add(tolerated.max(before))).min();
+            let both = start(replaced.since).checked_add(tolerated.max(before));
+            first = first.into_iter().chain(both.map(not_before)).min();
         }
     }
     first.map_or(Decision::Stay, Decision::At)
@@ -101,7 +111,7 @@ mod tests {
             })
             .collect();
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
-        let decision = match decide(&tolerations, &taints, arrival.map(at), compares_numbers) {
+        let decision = match decide(&tolerations, &taints, arrival.map(at), None, compares_numbers) {
             Decision::Stay => Seconds::Stay,
             Decision::At(time) => Seconds::At((time - start).as_secs()),
             Decision::Now { .. } => Seconds::Now,
@@ -145,6 +155,29 @@ mod tests {
     }
 
     #[test]
+    fn taints_of_an_outage_evict_no_pod_until_they_are_probably_lifted() {
+        let start = Clock::system().now();
+        let (at, outage) = (|second: u32| start + second * SEC, "node.kubernetes.io/unreachable");
+        let now = Decision::Now { since: start };
+        for (key, tolerations, lifted_by, want) in [
+            (outage, json!([exists(outage, Some(300))]), None, Decision::At(at(300))),
+            (outage, json!([exists(outage, Some(300))]), Some(350), Decision::At(at(350))),
+            (outage, json!([exists(outage, Some(300))]), Some(250), Decision::At(at(300))),
+            (outage, json!([exists(outage, None)]), Some(350), Decision::Stay),
+            (outage, json!([]), None, now),
+            (outage, json!([]), Some(350), Decision::At(at(350))),
+            ("evict", json!([]), Some(350), now),
+            ("evict", json!([exists("evict", Some(300))]), Some(350), Decision::At(at(300))),
+        ] {
+            let taint = serde_json::from_value(json!({ "key": key, "effect": "NoExecute" })).unwrap();
+            let taints = [ObservedTaint { taint, since: start, replaced: None }];
+            let name = format!("{key} {tolerations} {lifted_by:?}");
+            let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+            assert_eq!(decide(&tolerations, &taints, None, lifted_by.map(at), false), want, "{name}");
+        }
+    }
+
+    #[test]
     fn after_a_replacement_the_longer_toleration_counts_from_the_first_taint() {
         let start = Clock::system().now();
         let taint =
@@ -162,7 +195,7 @@ mod tests {
             let taints = [ObservedTaint { taint: taint("b"), since: start + 200 * SEC, replaced }];
             let tolerations = serde_json::from_value::<Vec<_>>(json!([exists("a", before), exists("b", present)]));
             let arrival: Option<Instant> = arrival.map(|it| start + it * SEC);
-            let decision = decide(&tolerations.unwrap(), &taints, arrival, false);
+            let decision = decide(&tolerations.unwrap(), &taints, arrival, None, false);
             let want = want.map_or(Decision::Stay, |it: u32| Decision::At(start + it * SEC));
             assert_eq!(decision, want, "{before:?} {present:?}");
         }
@@ -222,7 +255,7 @@ mod tests {
         let since = Clock::system().now();
         let taint = serde_json::from_value(json!({ "key": "a", "effect": "NoExecute" })).unwrap();
         let taints = [ObservedTaint { taint, since, replaced: None }];
-        assert_eq!(decide(&[], &taints, None, false), Decision::Now { since });
-        assert_eq!(decide(&[], &taints, Some(since + SEC), false), Decision::Now { since: since + SEC });
+        assert_eq!(decide(&[], &taints, None, None, false), Decision::Now { since });
+        assert_eq!(decide(&[], &taints, Some(since + SEC), None, false), Decision::Now { since: since + SEC });
     }
 }

@@ -3,7 +3,7 @@
 use harness::pass;
 use serde_json::{Value, json};
 
-use crate::world::{EVICTION_OF_A, MARKED_A, MS, SEC, World, deletions, taint, tolerates};
+use crate::world::{EVICTION_OF_A, MARKED_A, MS, NOT_READY, SEC, UNREACHABLE, World, deletions, taint, tolerates};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_033_a_pod_without_toleration_is_deleted_at_once() {
@@ -74,17 +74,17 @@ async fn acceptance_node_041_taints_of_other_effects_evict_no_pod() {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_043_static_pods_and_daemon_pods_stay() {
-    let down = json!([taint("node.kubernetes.io/not-ready"), taint("node.kubernetes.io/unreachable")]);
+    let down = json!([taint(NOT_READY), taint(UNREACHABLE)]);
     // As the kubelet and the DaemonSet controller write them.
     assert_stays(json!([{ "operator": "Exists", "effect": "NoExecute" }]), down.clone()).await;
-    let of_daemon = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|it| tolerates(it, None));
+    let of_daemon = [NOT_READY, UNREACHABLE].map(|it| tolerates(it, None));
     assert_stays(json!(of_daemon), down).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn out_of_service_is_a_taint_like_any_other() {
     let world = World::new();
-    let of_daemon = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|it| tolerates(it, None));
+    let of_daemon = [NOT_READY, UNREACHABLE].map(|it| tolerates(it, None));
     world.add_pod("a", "n1", json!(of_daemon));
     let _manager = world.start().await;
     world.taint("n1", json!([taint("node.kubernetes.io/out-of-service")]));

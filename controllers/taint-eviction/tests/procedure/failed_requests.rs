@@ -4,7 +4,7 @@ use harness::{failure, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{CANCELLED_A, MARKED_A, SEC, World, deletions, taint, tolerates};
+use crate::world::{CANCELLED_A, EVICTION_OF_A, MARKED_A, SEC, World, deletions, taint, tolerates};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_044_a_refused_deletion_is_retried_until_it_succeeds() {
@@ -171,6 +171,20 @@ async fn a_404_without_the_name_of_the_object_is_retried() {
         pass(SEC).await;
         assert!(world.is_deleted("a"), "{spoilt}: {:?}", world.lines());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_an_admission_webhook_delays_take_effect() {
+    let world = World::new();
+    world.add_pod("a", "n1", json!([]));
+    let _manager = world.start().await;
+    // As long as the longest timeout of a webhook.
+    let is_write = |line: &str| line.starts_with("patch") || line.starts_with("delete");
+    world.fail_requests(move |line, _| is_write(line).then_some(Interception::Delay(30 * SEC)));
+    world.taint("n1", json!([taint("k")]));
+    pass(61 * SEC).await;
+    assert!(world.is_deleted("a"), "{:?}", world.lines());
+    assert_eq!(world.lines(), EVICTION_OF_A);
 }
 
 #[tokio::test(start_paused = true)]

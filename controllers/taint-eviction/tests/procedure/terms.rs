@@ -3,7 +3,7 @@
 use harness::pass;
 use serde_json::json;
 
-use crate::world::{MARKED_A, MS, SEC, World, taint, tolerates};
+use crate::world::{MARKED_A, MS, NOT_READY, SEC, UNREACHABLE, World, taint, tolerates};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_048_no_timer_fires_after_the_stop() {
@@ -70,6 +70,38 @@ async fn a_standby_evicts_at_once_what_became_due() {
     let _leader = standby.lead();
     pass(50 * MS).await;
     assert!(world.is_deleted("a") && world.is_deleted("b"));
+}
+
+/// Nothing lifts taints between two leaders. A pod that becomes due meanwhile must not be deleted before the new leader has
+/// lifted the taint.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_is_ready_again_stay_until_its_taint_can_be_lifted() {
+    for (key, tolerations, is_lifted) in [
+        (UNREACHABLE, json!([tolerates(UNREACHABLE, Some(60))]), true),
+        (NOT_READY, json!([tolerates(NOT_READY, Some(60))]), true),
+        // The node lifecycle controller does not run.
+        (UNREACHABLE, json!([tolerates(UNREACHABLE, Some(60))]), false),
+        (UNREACHABLE, json!([]), false),
+    ] {
+        let world = World::new();
+        world.add_pod("a", "n1", tolerations);
+        let mut standby = world.standby();
+        standby.begin();
+        world.sleep_until(SEC).await;
+        world.taint("n1", json!([taint(key)]));
+        world.sleep_until(55 * SEC).await;
+        world.set_ready("n1", true);
+        world.sleep_until(70 * SEC).await;
+        let _leader = standby.lead();
+        if is_lifted {
+            world.sleep_until(100 * SEC).await;
+            world.lift("n1");
+            pass(600 * SEC).await;
+            assert_eq!(world.lines(), [""; 0], "{key}");
+        } else {
+            world.assert_deleted_at("a", 115 * SEC).await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,9 @@
 use harness::pass;
 use serde_json::json;
 
-use crate::world::{CANCELLED_A, EVICTION_OF_A, MARKED_A, MS, SEC, World, pod, taint, tolerates};
+use crate::world::{
+    CANCELLED_A, EVICTION_OF_A, MARKED_A, MS, NOT_READY, SEC, UNREACHABLE, World, pod, taint, tolerates,
+};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_035_a_pod_is_deleted_after_its_toleration_seconds_and_not_before() {
@@ -82,12 +84,11 @@ async fn acceptance_node_039_zero_and_negative_seconds_delete_at_once() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_050_default_tolerations_end_300_s_after_the_taint_is_observed() {
     let world = World::new();
-    let defaults =
-        ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|it| tolerates(it, Some(300)));
+    let defaults = [NOT_READY, UNREACHABLE].map(|it| tolerates(it, Some(300)));
     world.add_pod("a", "n1", json!(defaults));
     let _manager = world.start().await;
     world.sleep_until(20 * SEC).await;
-    let mut unreachable = taint("node.kubernetes.io/unreachable");
+    let mut unreachable = taint(UNREACHABLE);
     // The clock of the process that added it is an hour behind.
     unreachable["timeAdded"] = json!(World::time(20 - 3600));
     world.taint("n1", json!([unreachable]));
@@ -195,7 +196,7 @@ async fn the_timer_of_a_pod_that_is_gone_is_cancelled_with_an_event() {
 /// The node lifecycle controller replaces one taint by the other one, and the node is never ready.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_changes_between_not_ready_and_unreachable_does_not_keep_its_pods() {
-    let keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let keys = [NOT_READY, UNREACHABLE];
     let world = World::new();
     world.add_pod("a", "n1", json!(keys.map(|it| tolerates(it, Some(300)))));
     world.add_pod("b", "n1", json!([tolerates(keys[0], None), tolerates(keys[1], Some(300))]));

@@ -10,6 +10,10 @@ use taint_eviction_controller::{NAME, Options};
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
+/// The taints of an outage.
+pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
 /// The requests that evict the pod `a` from the node `n1`.
 pub(crate) const EVICTION_OF_A: [&str; 4] = ["get pods a", "get nodes n1", "patch pods/status a", "delete pods a"];
 
@@ -69,12 +73,24 @@ impl World {
 
     pub(crate) fn add_node(&self, name: &str, taints: Value) {
         self.cluster.create(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
-            "spec": { "taints": taints },
-            "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }));
+            "spec": { "taints": taints } }));
+        self.set_ready(name, true);
     }
 
+    /// Taints a node. With the taint of an outage it is not ready.
     pub(crate) fn taint(&self, node: &str, taints: Value) {
+        let has_outage =
+            taints.as_array().is_some_and(|it| it.iter().any(|it| it["key"] == UNREACHABLE || it["key"] == NOT_READY));
+        if has_outage {
+            self.set_ready(node, false);
+        }
         self.cluster.update("nodes", "", node, |it| it["spec"]["taints"] = taints);
+    }
+
+    pub(crate) fn set_ready(&self, node: &str, is_ready: bool) {
+        let status = if is_ready { "True" } else { "Unknown" };
+        let conditions = json!([{ "type": "Ready", "status": status }]);
+        self.cluster.update("nodes", "", node, |it| it["status"]["conditions"] = conditions);
     }
 
     /// Removes all taints.

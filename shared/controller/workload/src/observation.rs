@@ -33,16 +33,16 @@ pub enum Missed {
 }
 
 impl Observation {
-    /// Records the result of a check. When the watches work again, returns what may have been missed. When the check is
+    /// Records the result of a check: for how long a watch is interrupted already, if one is. When the watches work again, returns what may have been missed. When the check is
     /// late, returns [`Missed::All`] at once.
-    pub fn check(&mut self, now: BootInstant, is_interrupted: bool) -> Option<Missed> {
+    pub fn check(&mut self, now: BootInstant, interrupted_for: Option<Duration>) -> Option<Missed> {
         let since_last = self.last_check.replace(now).map(|it| now.saturating_since(it));
         let since = self.interrupted_since;
-        self.interrupted_since = is_interrupted.then(|| since.unwrap_or(now));
+        self.interrupted_since = interrupted_for.map(|it| since.unwrap_or(now).min(now - it));
         if since_last.is_some_and(|it| it > INTERVAL + LATE) {
             return Some(Missed::All);
         }
-        let missed = now.saturating_since(since.filter(|_| !is_interrupted)?);
+        let missed = now.saturating_since(since.filter(|_| interrupted_for.is_none())?);
         Some(if missed < LONG { Missed::Time(missed) } else { Missed::All })
     }
 
@@ -55,12 +55,12 @@ impl Observation {
 }
 
 /// When these watches have their first lists, calls `begin`. From then on calls `check` once a second, with the resources
-/// whose watch fails or has a request without a response.
+/// whose watch fails or has a request without a response, and the longest time for which one has.
 pub async fn observe(
     watches: &[Arc<dyn Watched>],
     end: CancellationToken,
     begin: impl FnOnce(),
-    mut check: impl FnMut(&[String]),
+    mut check: impl FnMut(&[String], Option<Duration>),
 ) {
     let synced = futures::future::join_all(watches.iter().map(|it| it.wait_for_sync()));
     tokio::select! {
@@ -70,10 +70,12 @@ pub async fn observe(
     }
     begin();
     loop {
-        let interrupted = watches.iter().filter(|it| {
-            it.failing_for().is_some() || it.unanswered_for().is_some_and(|unanswered| unanswered >= UNANSWERED)
+        let interrupted = watches.iter().filter_map(|it| {
+            let unanswered = it.unanswered_for().filter(|it| *it >= UNANSWERED);
+            Some((it.resource().to_string(), it.failing_for().max(unanswered)?))
         });
-        check(&interrupted.map(|it| it.resource().to_string()).collect::<Vec<_>>());
+        let (resources, times): (Vec<String>, Vec<Duration>) = interrupted.unzip();
+        check(&resources, times.into_iter().max());
         tokio::select! {
             biased;
             () = end.cancelled() => return,
@@ -96,7 +98,7 @@ mod tests {
     /// An observation that was checked at the start.
     fn checked() -> Observation {
         let mut observation = Observation::default();
-        assert_eq!(observation.check(start(), false), None);
+        assert_eq!(observation.check(start(), None), None);
         observation
     }
 
@@ -112,7 +114,7 @@ mod tests {
         let mut now = start();
         for _ in 0..100 {
             now = now + SEC;
-            assert_eq!(observation.check(now, false), None);
+            assert_eq!(observation.check(now, None), None);
             assert!(!observation.is_interrupted(now + 900 * MS));
         }
     }
@@ -122,13 +124,13 @@ mod tests {
         let mut observation = checked();
         for second in 1..=60 {
             let now = start() + SEC * second;
-            assert_eq!(observation.check(now, true), None, "it goes on");
+            assert_eq!(observation.check(now, Some(Duration::ZERO)), None, "it goes on");
             assert!(observation.is_interrupted(now));
         }
         let end = start() + 61 * SEC;
-        assert_eq!(observation.check(end, false), Some(Missed::All));
+        assert_eq!(observation.check(end, None), Some(Missed::All));
         assert!(!observation.is_interrupted(end));
-        assert_eq!(observation.check(end + SEC, false), None, "only once");
+        assert_eq!(observation.check(end + SEC, None), None, "only once");
     }
 
     #[test]
@@ -136,10 +138,10 @@ mod tests {
         for seconds in 1..=12 {
             let mut observation = checked();
             for second in 1..=seconds {
-                assert_eq!(observation.check(start() + SEC * second, true), None);
+                assert_eq!(observation.check(start() + SEC * second, Some(Duration::ZERO)), None);
             }
             let end = start() + SEC * (seconds + 1);
-            let missed = observation.check(end, false);
+            let missed = observation.check(end, None);
             let want = if seconds < 10 { Missed::Time(SEC * seconds) } else { Missed::All };
             assert_eq!(missed, Some(want), "{seconds} s: a kubelet renews its Lease every 10 s");
             assert!(!observation.is_interrupted(end));
@@ -151,14 +153,26 @@ mod tests {
         let mut observation = checked();
         let late = start() + INTERVAL + LATE;
         assert!(!observation.is_interrupted(late) && observation.is_interrupted(late + MS));
-        assert_eq!(checked().check(late, false), None);
-        assert_eq!(observation.check(late + MS, false), Some(Missed::All));
+        assert_eq!(checked().check(late, None), None);
+        assert_eq!(observation.check(late + MS, None), Some(Missed::All));
         assert!(!observation.is_interrupted(late + MS));
         let mut interrupted = checked();
-        let missed = interrupted.check(late + MS, true);
+        let missed = interrupted.check(late + MS, Some(Duration::ZERO));
         assert_eq!(missed, Some(Missed::All), "the sleep counts, although a watch is interrupted now");
         assert!(interrupted.is_interrupted(late + MS));
-        assert_eq!(interrupted.check(late + SEC, true), None);
-        assert!(interrupted.check(late + 3 * SEC, false).is_some(), "and the interruption counts at its end");
+        assert_eq!(interrupted.check(late + SEC, Some(Duration::ZERO)), None);
+        assert!(interrupted.check(late + 3 * SEC, None).is_some(), "and the interruption counts at its end");
+    }
+
+    #[test]
+    fn interruption_begins_when_its_watch_failed_first() {
+        let mut observation = checked();
+        let noticed = start() + 45 * SEC;
+        for second in 1..45 {
+            observation.check(start() + SEC * second, None);
+        }
+        assert_eq!(observation.check(noticed, Some(9 * SEC)), None);
+        assert_eq!(observation.check(noticed + SEC, Some(3 * SEC)), None, "a later failure does not move its begin");
+        assert_eq!(observation.check(noticed + 2 * SEC, None), Some(Missed::All), "11 s");
     }
 }

@@ -8,7 +8,7 @@ use testing::sim::Write;
 
 use super::{
     Checked, NODES, PODS,
-    model::{Model, NodeState, OUTAGE, Pod, Taint, Tolerated, condition, list, text, tolerated},
+    model::{Model, NodeState, OUTAGE, Pod, Ready, Taint, Tolerated, condition, list, text, tolerated},
     node_checks::without_empty,
     timeline::{Period, Point},
     zones::Modes,
@@ -16,6 +16,8 @@ use super::{
 
 /// For this long a node must be gone before its pods are collected.
 const QUARANTINE: Duration = Duration::from_secs(40);
+/// For this long a node must be ready before its pods are evicted because of the taint of an outage.
+const TO_LIFT: Duration = Duration::from_secs(60);
 const DISRUPTION: &str = "DisruptionTarget";
 
 /// A change of a pod by a manager.
@@ -185,12 +187,17 @@ impl PodChange<'_> {
         let is_cut_off = model.possible_modes(write, point.at).all(Modes::are_all_full);
         let counts = |it: &&Taint| !is_cut_off || !OUTAGE.contains(&&*it.key);
         let mut earliest = None;
-        for period in node.states.periods().into_iter().filter(|it| is_possible(it)) {
+        let periods = node.states.periods();
+        for (at, period) in periods.iter().enumerate().filter(|(_, it)| is_possible(it)) {
+            // If the node is ready again, its taint must be lifted first.
+            let ready = periods[..=at].iter().rev().take_while(|it| it.value.ready == Some(Ready::True)).last();
             let known_end = period.until.and_then(|it| model.shown.shown_at(write.by, NODES, it.version));
             let latest = known_end.map_or(point.at, |it| point.at.min(it + model.settings.processing));
-            for taint in period.value.taints.iter().filter(counts) {
-                let begin = model.taint_begin(write.by, node, &period, taint).max(pod.created.at);
-                let replaced = model.replaced(write.by, node, &period, taint);
+            let is_back = ready.is_some_and(|it| latest < it.from.at + TO_LIFT);
+            for taint in period.value.taints.iter().filter(counts).filter(|it| !is_back || !OUTAGE.contains(&&*it.key))
+            {
+                let begin = model.taint_begin(write.by, node, period, taint).max(pod.created.at);
+                let replaced = model.replaced(write.by, node, period, taint);
                 for tolerations in pod.tolerations.since(versions) {
                     let due = match tolerated(tolerations, taint) {
                         Tolerated::Always => continue,
