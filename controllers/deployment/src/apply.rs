@@ -91,7 +91,7 @@ pub(crate) struct Applied {
     pub(crate) is_namespace_terminating: bool,
 }
 
-/// Determines the outcome of a write for which it is unknown. Until then nothing else is decided: a decision from an older
+/// Finds out whether an unanswered write happened. Until then nothing else is decided: a decision from an older
 /// state could exceed the surge. Returns how long to wait before that is tried again.
 pub(crate) async fn resolve_unknown(
     ctx: &Ctx,
@@ -110,14 +110,15 @@ pub(crate) async fn resolve_unknown(
 }
 
 /// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
-/// some seconds, because its first request may have been lost. No rollout begins while the Deployment is paused.
+/// some seconds, because its first request may have been lost. It is not sent again if the Deployment was changed: the user
+/// may have reversed or paused what it was sent for.
 async fn resolve(
     ctx: &Ctx,
     deployment: &Deployment,
     owner: &Owner,
     unknown: &UnknownWrite,
 ) -> Result<Option<Duration>, ApplyError> {
-    let UnknownWrite { write, ends_at, repeat_until } = unknown;
+    let UnknownWrite { write, ends_at, repeat_until, generation } = unknown;
     let (name, before): (&str, Option<&Version>) = match write {
         Write::Create { name, .. } => (name, None),
         Write::Patch { set, .. } => (&set.meta.name, Some(&set.meta.version)),
@@ -142,14 +143,13 @@ async fn resolve(
     if *ends_at <= now {
         return Ok(None);
     }
-    let begins_rollout = matches!(write, Write::Create { .. }) && deployment.spec.paused;
-    if *repeat_until <= now || begins_rollout {
+    if *repeat_until <= now || deployment.generation != *generation {
         return Ok(Some(*ends_at - now));
     }
     let Err(source) = send(ctx, owner, write).await else { return Ok(None) };
     // Even a refusal does not show what the first request has done.
     let ends_at = end_of_request(&source, ctx.clock.now()).map_or(*ends_at, |it| it.max(*ends_at));
-    Err(add_unknown(ctx, owner, UnknownWrite { write: write.clone(), ends_at, repeat_until: *repeat_until }, source))
+    Err(add_unknown(ctx, owner, UnknownWrite { ends_at, ..unknown.clone() }, source))
 }
 
 /// Keeps a write whose outcome is unknown. Returns the error of the sync.
@@ -203,7 +203,7 @@ async fn apply_all(
         let Some(set) = snapshot.sets.get(change.at) else { continue };
         let write = Write::Patch { set: set.clone(), replicas: change.replicas, body: new_set::patch(set, change) };
         if let Err(source) = send(ctx, owner, &write).await {
-            return Err(keep_unknown(ctx, owner, write, source));
+            return Err(keep_unknown(ctx, owner, snapshot.deployment.generation, write, source));
         }
     }
     for set in delete.iter().filter_map(|at| snapshot.sets.get(*at)) {
@@ -214,11 +214,12 @@ async fn apply_all(
 }
 
 /// Keeps a failed write if it may have happened. Returns the error of the sync.
-fn keep_unknown(ctx: &Ctx, owner: &Owner, write: Write, source: ApiError) -> ApplyError {
+fn keep_unknown(ctx: &Ctx, owner: &Owner, generation: i64, write: Write, source: ApiError) -> ApplyError {
     let now = ctx.clock.now();
     match end_of_request(&source, now) {
         Some(ends_at) => {
-            add_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until: now + REPEAT_FOR }, source)
+            let repeat_until = now + REPEAT_FOR;
+            add_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until, generation }, source)
         }
         None => write.error_of(source),
     }
@@ -268,7 +269,7 @@ async fn create_set(
                 ctx.send_event(owner, EventType::Warning, CREATE_ERROR, message.clone());
                 applied.created = Created::Refused(message);
             }
-            Err(keep_unknown(ctx, owner, write, source))
+            Err(keep_unknown(ctx, owner, snapshot.deployment.generation, write, source))
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct UnknownWrite {
     pub(crate) ends_at: Instant,
     /// Until when it may be sent again.
     pub(crate) repeat_until: Instant,
+    /// The generation of the Deployment for which it was decided.
+    pub(crate) generation: i64,
 }
 
 /// A write of a ReplicaSet. It may be sent again as it was: the server makes it once, because a creation has a name and a

@@ -51,7 +51,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if let Some(wait) = ctx.park_if_stale(&deployment) {
         return Ok(Outcome::Parked(wait));
     }
-    // The gate may have passed a newer state of the Deployment than the one that was read before.
+    // The cache may have a newer state of the Deployment than the one that was read before the consistency check.
     let Some(deployment) = ctx.deployments.store().get_same(&key.namespace, &key.name, &deployment.meta.uid)? else {
         return Ok(Outcome::Done);
     };
@@ -101,7 +101,7 @@ async fn reconcile(
     }
     sort(&mut sets);
     let new = find_new(ctx, deployment, &sets)?;
-    // Only the name of a ReplicaSet that does not exist yet contains it.
+    // It is needed only for the name of a new ReplicaSet.
     let hash = if new.is_none() { hash_of_new(deployment)? } else { String::new() };
     let snapshot = gather(ctx, deployment, &sets, new, &hash)?;
     let mut plan = plan(&snapshot);
@@ -135,7 +135,7 @@ async fn reconcile(
     let next = match write {
         StatusWrite::After(left) => Some(left),
         _ if matches!(plan.problem, Some(Problem::TemplateChanged(_))) => Some(TEMPLATE_CHECK),
-        // A creation that is refused hides that the deadline was missed, so nothing happens then.
+        // If the creation was refused, the condition Progressing shows that, and the deadline is not checked.
         StatusWrite::Never
             if plan.reports_progress && plan.problem.is_none() && !matches!(created, Created::Refused(_)) =>
         {
@@ -261,7 +261,7 @@ async fn write_status(
         return Ok(());
     }
     put_status(ctx, deployment, revision, status).await?;
-    if let Some((type_, reason, message)) = progress::event(&deployment.status, status) {
+    if let Some((type_, reason, message)) = progress::event(deployment, status) {
         ctx.send_event(owner, type_, reason, message);
     }
     Ok(())

@@ -48,7 +48,7 @@ impl ApplyError {
     /// What the status shows.
     pub(crate) fn managed(&self) -> Managed {
         match self {
-            // It says nothing about the pods that no request was sent.
+            // No request was sent, so the pods are not the cause.
             Self::Create { source, .. } | Self::Delete { source, .. } if !is_from_server(source) => Managed::Skipped,
             Self::Create { source, .. } => Managed::Failed(server_message(source)),
             // As in upstream's `DeletePod`.
@@ -62,13 +62,13 @@ impl ApplyError {
     }
 }
 
-/// Determines the outcomes of creations and deletions for which it is unknown, and of everything that was expected for too
+/// Finds out what became of unanswered creations and deletions, and of everything that was expected for too
 /// long. Until then, pods are neither created nor deleted, because that would be decided from an old state.
 pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Requests that
-    // may be running have their own times.
+    // may be running are checked at times of their own.
     let has_expired = ctx.memory.expectations.renew_expired(&owner.uid, now)
         && !ctx.memory.has_unknown_deletions(&owner.uid)
         && !ctx.memory.has_running_creates(&owner.uid);
@@ -145,7 +145,7 @@ pub(crate) async fn repeat_deletions<K: Kind>(
     }
     let again = again.into_iter().map(|it| (it.pod.clone(), Some(it))).collect();
     let outcome = Deletions { ctx, owner, set }.delete_all(again).await;
-    // Behind those that were just sent, which must be sent again before these.
+    // Added last, so that those that were just sent come first next time.
     later.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
     outcome
 }
@@ -272,7 +272,7 @@ impl CreateResults {
         }
         if err.is_namespace_terminating() {
             // No further creation can succeed.
-            ctx.memory.mark_namespace_terminating(&owner.uid);
+            ctx.memory.mark_namespace_terminating(&owner.uid, ctx.clock.now());
         } else {
             self.failure.get_or_insert(err);
         }

@@ -10,7 +10,7 @@ use clock::Instant;
 use parking_lot::Mutex;
 use workload::{Expectations, NoticeLog, UnknownCreates, UnknownDeletion};
 
-use crate::rules::notices::Notice;
+use crate::rules::{notices::Notice, plan::NAMESPACE_CHECK};
 
 /// The memory of all sets. An entry is removed when its set is deleted.
 #[derive(Default)]
@@ -39,7 +39,8 @@ struct SetMemory {
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
     /// The namespace of the set is terminating. It never becomes active again.
-    namespace_terminates: bool,
+    /// When a creation was refused because the namespace is terminating.
+    namespace_terminating_at: Option<Instant>,
     /// The last status that we wrote, or tried to write.
     status: Option<ReplicaSetStatus>,
     /// When a status was last stored.
@@ -57,12 +58,12 @@ impl SetMemory {
 impl Memory {
     /// Whether the outcome of a creation is unknown.
     pub(crate) fn has_unknown_creates(&self, set: &Uid) -> bool {
-        self.read(set, |it| it.unknown_creates.is_any()).unwrap_or_default()
+        self.change_existing(set, |it| it.unknown_creates.is_any()).unwrap_or_default()
     }
 
     /// Whether creations whose outcome is unknown may be running.
     pub(crate) fn has_running_creates(&self, set: &Uid) -> bool {
-        self.read(set, |it| it.unknown_creates.next_check().is_some()).unwrap_or_default()
+        self.change_existing(set, |it| it.unknown_creates.next_check().is_some()).unwrap_or_default()
     }
 
     /// The outcome of some creations is unknown, and their requests may be running until `at`.
@@ -72,7 +73,7 @@ impl Memory {
 
     /// Whether to request the version for [`Memory::await_version`] from the server now.
     pub(crate) fn begin_unknown_creates_check(&self, set: &Uid, now: Instant) -> bool {
-        self.read(set, |it| it.unknown_creates.begin_check(now)).unwrap_or_default()
+        self.change_existing(set, |it| it.unknown_creates.begin_check(now)).unwrap_or_default()
     }
 
     /// A cache that has passed `version` shows the outcome of all requests.
@@ -82,14 +83,14 @@ impl Memory {
 
     /// If the cache has passed the awaited version, what it does not show did not happen.
     pub(crate) fn resolve_unknown(&self, set: &Uid, passed: impl Fn(&Version) -> bool) {
-        if self.read(set, |it| it.unknown_creates.resolve(passed)).unwrap_or_default() {
+        if self.change_existing(set, |it| it.unknown_creates.resolve(passed)).unwrap_or_default() {
             self.expectations.delete(set);
         }
     }
 
     /// Nothing is expected any more, so later creations must not be affected.
     pub(crate) fn clear_unknown(&self, set: &Uid) {
-        self.read(set, |it| {
+        self.change_existing(set, |it| {
             it.unknown_creates.clear();
             it.unknown_deletions.clear();
         });
@@ -97,12 +98,12 @@ impl Memory {
 
     /// Whether the outcome of a deletion is unknown.
     pub(crate) fn has_unknown_deletions(&self, set: &Uid) -> bool {
-        self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
+        self.change_existing(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
     }
 
     /// Returns and removes the deletions whose outcome is unknown.
     pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
-        self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
+        self.change_existing(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
     }
 
     /// Keeps a deletion whose outcome is unknown.
@@ -112,7 +113,7 @@ impl Memory {
 
     /// Returns and removes the deletions with an unknown outcome whose pods the set wants again.
     pub(crate) fn take_unwanted_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
-        self.read(set, |it| std::mem::take(&mut it.unwanted_deletions)).unwrap_or_default()
+        self.change_existing(set, |it| std::mem::take(&mut it.unwanted_deletions)).unwrap_or_default()
     }
 
     /// Keeps a deletion with an unknown outcome whose pod the set wants again.
@@ -122,29 +123,30 @@ impl Memory {
 
     /// The pods that the set wants again and that may still be deleted.
     pub(crate) fn doubtful_pods(&self, set: &Uid) -> Vec<Uid> {
-        self.read(set, |it| it.unwanted_deletions.iter().map(|it| it.pod.meta.uid.clone()).collect())
+        self.change_existing(set, |it| it.unwanted_deletions.iter().map(|it| it.pod.meta.uid.clone()).collect())
             .unwrap_or_default()
     }
 
     /// When an expectation expires, or the outcome of a write must be checked. A check that is due is not contained.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
-        let checks = self.read(set, |it| it.checks(now).filter(|it| *it > now).min());
+        let checks = self.change_existing(set, |it| it.checks(now).filter(|it| *it > now).min());
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
     }
 
     /// Whether the outcome of a write must be checked now.
     pub(crate) fn is_check_due(&self, set: &Uid, now: Instant) -> bool {
-        self.read(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
+        self.change_existing(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
     }
 
     /// A creation was refused because the namespace is terminating.
-    pub(crate) fn mark_namespace_terminating(&self, set: &Uid) {
-        self.change(set, |it| it.namespace_terminates = true);
+    pub(crate) fn mark_namespace_terminating(&self, set: &Uid, now: Instant) {
+        self.change(set, |it| it.namespace_terminating_at = Some(now));
     }
 
-    /// Whether a creation was refused because the namespace is terminating.
-    pub(crate) fn is_namespace_terminating(&self, set: &Uid) -> bool {
-        self.read(set, |it| it.namespace_terminates).unwrap_or_default()
+    /// Whether a creation was refused lately because the namespace is terminating.
+    pub(crate) fn is_namespace_terminating(&self, set: &Uid, now: Instant) -> bool {
+        let refused = self.change_existing(set, |it| it.namespace_terminating_at).flatten();
+        refused.is_some_and(|it| now < it + NAMESPACE_CHECK)
     }
 
     /// A status is about to be written. Recorded before, because the watch event may come before the response.
@@ -154,7 +156,7 @@ impl Memory {
 
     /// Whether this is the last status that we wrote.
     pub(crate) fn is_own_status(&self, set: &Uid, status: &ReplicaSetStatus) -> bool {
-        self.read(set, |it| it.status.as_ref() == Some(status)).unwrap_or_default()
+        self.change_existing(set, |it| it.status.as_ref() == Some(status)).unwrap_or_default()
     }
 
     /// A status was stored.
@@ -164,7 +166,7 @@ impl Memory {
 
     /// The time since our last write of the status.
     pub(crate) fn since_status(&self, set: &Uid, now: Instant) -> Option<Duration> {
-        self.read(set, |it| it.status_at.map(|at| now.saturating_duration_since(at))).flatten()
+        self.change_existing(set, |it| it.status_at.map(|at| now.saturating_duration_since(at))).flatten()
     }
 
     /// A pod was created.
@@ -176,7 +178,7 @@ impl Memory {
     /// forgotten, so each is asked about until it has counted once.
     pub(crate) fn uncounted(&self, set: &Uid, is_uncounted: impl Fn(&str, &Uid) -> bool) -> usize {
         // The cache is read without our lock.
-        let mut created = self.read(set, |it| std::mem::take(&mut it.created)).unwrap_or_default();
+        let mut created = self.change_existing(set, |it| std::mem::take(&mut it.created)).unwrap_or_default();
         created.retain(|(name, pod)| is_uncounted(name, pod));
         let count = created.len();
         if count > 0 {
@@ -208,7 +210,7 @@ impl Memory {
     }
 
     /// The same for a set that has an entry.
-    fn read<R>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> R) -> Option<R> {
-        self.inner.lock().sets.get_mut(set).map(read)
+    fn change_existing<R>(&self, set: &Uid, change: impl FnOnce(&mut SetMemory) -> R) -> Option<R> {
+        self.inner.lock().sets.get_mut(set).map(change)
     }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn sync<K: Kind>(ctx: &Ctx<K>, key: &ObjectKey) -> Result<Outco
     if let Some(wait) = ctx.park_if_stale((*cached).as_ref()) {
         return Ok(Outcome::Parked(wait));
     }
-    // The gate may have passed a newer state of the set than the one that was read before.
+    // The cache may have a newer state of the set than the one that was read before the consistency check.
     let Some(object) = ctx.sets.store().get_same(&key.namespace, &key.name, cached.meta().uid)? else {
         return Ok(Outcome::Done);
     };
@@ -101,7 +101,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         terminating: ctx.counts_terminating.then(terminating),
         streak: streak(&own, wanted(set), now),
         uncounted: if may_change { uncounted(ctx, &owner, selector) } else { 0 },
-        namespace_terminates: ctx.memory.is_namespace_terminating(&owner.uid),
+        namespace_terminates: ctx.memory.is_namespace_terminating(&owner.uid, ctx.clock.now()),
         now,
     };
     let mut next = None;
@@ -220,7 +220,7 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
     let Snapshot { set, active, now, .. } = snapshot;
     let mut related: Vec<Arc<Pod>> = Vec::new();
     if let Some(controller) = set.meta.as_ref().controller().filter(|_| count < active.len()) {
-        // Objects of siblings that do not decode only cost the spread.
+        // Pods of siblings that cannot be decoded are left out. Then the victims are only spread less evenly.
         for sibling in ctx.of_controller.get(&controller.uid).unwrap_or_default() {
             let uid = sibling.meta().uid;
             if *uid != set.meta.uid {
@@ -231,7 +231,7 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
     }
     let ranks = NodeRanks::of(active.iter().chain(&related));
     let doubtful: HashSet<Uid> = ctx.memory.doubtful_pods(&set.meta.uid).into_iter().collect();
-    let victims = victims(active, count, ranks, &doubtful, *now, ctx.compares_cost);
+    let victims = victims(active, count, ranks, &doubtful, set.spec.min_ready_seconds, *now, ctx.compares_cost);
     age_ratios(active, &victims, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
     victims.into_iter().cloned().collect()
 }

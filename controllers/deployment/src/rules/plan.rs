@@ -1,4 +1,4 @@
-//! What a sync does: the story of one decision (`syncDeployment`).
+//! What a sync does (`syncDeployment`).
 
 use api::{DeploymentStrategy, ReplicaSet};
 
@@ -115,11 +115,13 @@ struct Draft<'a> {
     snapshot: &'a Snapshot<'a>,
     limits: Limits,
     plan: Plan,
+    /// The ReplicaSet that gets all replicas, now or when it may grow.
+    kept: Option<usize>,
 }
 
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot<'a>) -> Self {
-        Self { snapshot, limits: snapshot.limits(), plan: Plan::default() }
+        Self { snapshot, limits: snapshot.limits(), plan: Plan::default(), kept: None }
     }
 
     /// Gives the new ReplicaSet the annotations, `minReadySeconds` and revision that it must have (`getNewReplicaSet`).
@@ -145,7 +147,8 @@ impl<'a> Draft<'a> {
         let newest_old = || snapshot.old().next_back().map(|(at, _)| at);
         match active[..] {
             [] => {
-                if let Some(at) = snapshot.new.or_else(newest_old) {
+                self.kept = snapshot.new.or_else(newest_old);
+                if let Some(at) = self.kept {
                     self.resize(at, self.scaled_size(at));
                 }
             }
@@ -295,7 +298,7 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Whether the ReplicaSet for the present template exists with another one: a webhook changed it, or the server
+    /// Whether a ReplicaSet has the name for the present template but another template: a webhook changed it, or the server
     /// dropped a field (k/k#57167, k/k#141961). Upstream creates ReplicaSets without end. If the server changes no
     /// templates (`check_template`), it is a collision of names, and the next one gets another name.
     fn has_changed_template(&mut self) -> bool {
@@ -310,11 +313,11 @@ impl<'a> Draft<'a> {
         snapshot.active_old().for_each(|(at, _)| self.resize(at, 0));
     }
 
-    /// Deletes old ReplicaSets over the limit, except those that this plan scales up.
+    /// Deletes old ReplicaSets over the limit, except those that this plan scales up or keeps for that.
     fn delete_surplus(&mut self) {
-        let changes = &self.plan.changes;
-        let is_changed = |at: &usize| changes.iter().any(|it| it.at == *at);
-        self.plan.delete = history::surplus(self.snapshot).into_iter().filter(|it| !is_changed(it)).collect();
+        let (changes, kept) = (&self.plan.changes, self.kept);
+        let is_needed = |at: &usize| kept == Some(*at) || changes.iter().any(|it| it.at == *at);
+        self.plan.delete = history::surplus(self.snapshot).into_iter().filter(|it| !is_needed(it)).collect();
     }
 
     fn resize(&mut self, at: usize, next: i64) {

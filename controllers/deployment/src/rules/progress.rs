@@ -7,13 +7,16 @@ use clock::Timestamp;
 use events::EventType;
 
 use crate::rules::conditions::{
-    NEW_SET_AVAILABLE, PROGRESSING, RESUMED, SET_UPDATED, TIMED_OUT, progressing, remove, replace, set,
+    NEW_SET_AVAILABLE, PROGRESSING, SET_UPDATED, TIMED_OUT, progressing, remove, replace, set,
 };
 
 /// Whether all pods are of the present template and available, and there are no others (`DeploymentComplete`).
 pub(crate) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
+    has_all_pods(deployment, status) && status.observed_generation >= deployment.generation
+}
+
+fn has_all_pods(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     [status.updated, status.replicas, status.available].iter().all(|it| *it == deployment.spec.replicas)
-        && status.observed_generation >= deployment.generation
 }
 
 /// Sets the condition Progressing of a rollout (`syncRolloutStatus`). `new` is the name of the new ReplicaSet.
@@ -84,14 +87,16 @@ pub(crate) fn next_check(deployment: &Deployment, status: &DeploymentStatus, now
 }
 
 /// The event about the end of a rollout: it is complete, or has missed its deadline. Upstream sends none.
-pub(crate) fn event(before: &DeploymentStatus, after: &DeploymentStatus) -> Option<(EventType, &'static str, String)> {
+pub(crate) fn event(deployment: &Deployment, after: &DeploymentStatus) -> Option<(EventType, &'static str, String)> {
+    let before = &deployment.status;
     let condition = after.condition(PROGRESSING)?;
-    // Without an earlier condition nothing was rolled out, and a pause is no rollout.
-    let earlier = before.condition(PROGRESSING).filter(|it| it.reason != condition.reason)?;
+    // Without an earlier condition nothing was rolled out.
+    before.condition(PROGRESSING).filter(|it| it.reason != condition.reason)?;
     let message = condition.message.to_string();
     match &*condition.reason {
         TIMED_OUT => Some((EventType::Warning, TIMED_OUT, message)),
-        NEW_SET_AVAILABLE if *earlier.reason != *RESUMED => Some((EventType::Normal, NEW_SET_AVAILABLE, message)),
+        // After a pause of a rollout that was complete already nothing has ended.
+        NEW_SET_AVAILABLE if !has_all_pods(deployment, before) => Some((EventType::Normal, NEW_SET_AVAILABLE, message)),
         _ => None,
     }
 }
@@ -101,6 +106,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::rules::conditions::{PAUSED, RESUMED};
     use crate::testing::{NOW, at, deployment_with};
 
     fn now() -> Timestamp {
@@ -199,15 +205,19 @@ mod tests {
 
     #[test]
     fn the_end_of_a_rollout_is_one_event() {
-        let sent = |before: &str, after: &str| {
-            let status = |reason: &str| with(json!(10), "True", reason, 1, MID).status;
-            event(&status(before), &status(after)).map(|(_, reason, _)| reason)
+        let sent_with = |counts: [i32; 4], before: &str, after: &str| {
+            let after = with(json!(10), "True", after, 1, [10; 4]).status;
+            event(&with(json!(10), "True", before, 1, counts), &after).map(|(_, reason, _)| reason)
         };
+        let sent = |before: &str, after: &str| sent_with(MID, before, after);
         assert_eq!(sent(SET_UPDATED, NEW_SET_AVAILABLE), Some(NEW_SET_AVAILABLE));
         assert_eq!(sent(SET_UPDATED, TIMED_OUT), Some(TIMED_OUT));
         assert_eq!(sent(TIMED_OUT, TIMED_OUT), None);
         assert_eq!(sent(NEW_SET_AVAILABLE, NEW_SET_AVAILABLE), None);
-        assert_eq!(sent(RESUMED, NEW_SET_AVAILABLE), None);
+        assert_eq!(sent(RESUMED, NEW_SET_AVAILABLE), Some(NEW_SET_AVAILABLE), "it was paused before its end");
+        for paused in [PAUSED, RESUMED] {
+            assert_eq!(sent_with([10; 4], paused, NEW_SET_AVAILABLE), None, "it was complete before the pause");
+        }
         assert_eq!(sent("", NEW_SET_AVAILABLE), None);
         assert_eq!(sent(SET_UPDATED, ""), None);
     }

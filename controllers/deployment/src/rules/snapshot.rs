@@ -23,7 +23,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) new: Option<usize>,
     /// All annotations of the new ReplicaSet.
     pub(crate) new_annotations: Annotations,
-    /// The name of a ReplicaSet for the present template. It is free if there is no new ReplicaSet.
+    /// The name that a new ReplicaSet would get. Valid only if there is none. A ReplicaSet with another template may have it.
     pub(crate) name_of_new: String,
     /// A pod of an old ReplicaSet has not ended. Known only for the strategy Recreate.
     pub(crate) has_old_pods: bool,

@@ -119,9 +119,12 @@ fn report_new_set(snapshot: &Snapshot<'_>, plan: &Plan, created: &Created, statu
         Created::Nothing | Created::Collision => {
             let Some(new) = snapshot.new_set() else { return };
             // The revision is written together with the status. If it differs, the present ReplicaSet was not the new
-            // one then, and a rollout begins. Upstream does not restart the deadline for it.
+            // one then, and a rollout begins, unless a user has edited the annotation. Upstream does not restart the
+            // deadline for it.
             let stored = deployment.annotations.get(REVISION);
-            let begins = stored.is_some() && stored != plan.revision.as_deref() && !deployment.spec.paused;
+            let is_new = stored.is_some() && stored != plan.revision.as_deref();
+            let has_work = snapshot.active_old().next().is_some() || new.spec.replicas != deployment.spec.replicas;
+            let begins = is_new && has_work && !deployment.spec.paused;
             if status.condition(PROGRESSING).is_none() || begins {
                 let message = format!("Found new replica set {:?}", new.meta.name);
                 replace(status, progressing(ConditionStatus::True, FOUND_NEW_SET, &message, now));

@@ -329,7 +329,6 @@ async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
         world.fail_requests(|line, _| (line == "create replicasets").then_some(Interception::Fail));
         world.set_image("two");
         pass(MS).await;
-        world.set_image("three");
         pass(seconds * SEC).await;
         world.cluster.stop_intercepting();
         if seconds == 20 {
@@ -339,11 +338,11 @@ async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
             assert_eq!(created(&world).len(), attempts.len(), "it may still be stored");
             pass(20 * SEC).await;
             world.settle().await;
-            assert_eq!(world.sizes(), pairs(&[("one", 0), ("three", 3)]));
+            assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
         } else {
             pass(8 * SEC).await;
             world.settle().await;
-            assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]), "{seconds}");
+            assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]), "{seconds}");
         }
     }
 }
@@ -363,6 +362,22 @@ async fn a_creation_without_an_answer_is_not_repeated_while_the_deployment_is_pa
     world.edit(|spec| spec["paused"] = json!(false));
     world.settle().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
+}
+
+/// The user has reversed what it was sent for.
+#[tokio::test(start_paused = true)]
+async fn a_patch_without_an_answer_is_not_repeated_when_the_deployment_was_changed() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.fail_requests(|line, _| line.starts_with("patch replicasets").then_some(Interception::Fail));
+    world.edit(|spec| spec["replicas"] = json!(0));
+    pass(MS).await;
+    assert!(world.lines().iter().any(|it| it.starts_with("patch replicasets")));
+    world.edit(|spec| spec["replicas"] = json!(3));
+    world.cluster.stop_intercepting();
+    world.cluster.clear_requests();
+    pass(200 * SEC).await;
+    let patches: Vec<String> = world.lines().into_iter().filter(|it| it.starts_with("patch replicasets")).collect();
+    assert_eq!((patches, world.sizes()), (Vec::new(), pairs(&[("one", 3)])));
 }
 
 /// The first request is stored although its answer is lost, or cannot be stored any more.

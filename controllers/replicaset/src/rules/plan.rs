@@ -15,6 +15,9 @@ const UNCOUNTED_PER_REPLICA: usize = 2;
 
 /// How often it is checked whether more pods may be created, because no event of an uncounted pod enqueues the set.
 const LIMIT_CHECK: Duration = Duration::from_secs(60);
+/// After this time a creation is tried again in a namespace that was terminating. It may have been created again, and an API
+/// server may have known that late.
+pub(crate) const NAMESPACE_CHECK: Duration = Duration::from_secs(300);
 
 /// What is known of a set at one moment.
 #[derive(Debug)]
@@ -104,7 +107,8 @@ impl Plan {
         match self.waiting {
             Some(Waiting::Backoff(delay)) => Some(delay),
             Some(Waiting::CreationLimit) => Some(LIMIT_CHECK),
-            Some(Waiting::Namespace) | None => None,
+            Some(Waiting::Namespace) => Some(NAMESPACE_CHECK),
+            None => None,
         }
     }
 }
@@ -175,6 +179,7 @@ mod tests {
         }
         let terminating = |replicas| check(replicas, 2, |it| it.namespace_terminates = true);
         assert_eq!(terminating(3), Plan { pods: PodChange::Keep, waiting: Some(Waiting::Namespace) });
+        assert_eq!(terminating(3).check_after(), Some(NAMESPACE_CHECK), "it may be another namespace then");
         assert_eq!(terminating(1).pods, PodChange::Delete(1));
     }
 }

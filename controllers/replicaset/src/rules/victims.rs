@@ -43,6 +43,7 @@ pub(crate) fn victims<'a>(
     count: usize,
     mut ranks: NodeRanks<'_>,
     doubtful: &HashSet<Uid>,
+    min_ready_seconds: i32,
     now: Timestamp,
     compares_cost: bool,
 ) -> Vec<&'a Arc<Pod>> {
@@ -51,7 +52,7 @@ pub(crate) fn victims<'a>(
         return active.iter().collect();
     }
     let candidate = |pod: &'a Arc<Pod>| {
-        let (class, order) = deletion_keys_around_rank(pod, now, compares_cost);
+        let (class, order) = deletion_keys_around_rank(pod, min_ready_seconds, now, compares_cost);
         Candidate { class: (!doubtful.contains(&pod.meta.uid), class), order, pod }
     };
     let mut candidates: Vec<_> = active.iter().map(candidate).collect();

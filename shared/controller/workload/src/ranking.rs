@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use api::{ContainerRole, Pod, PodPhase, Uid};
 use clock::Timestamp;
 
-use crate::{is_ready, ready_since};
+use crate::{is_available, is_ready, ready_since};
 
 /// The annotation of a pod by which pods of lower cost are deleted first (KEP-2255).
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -28,6 +28,7 @@ pub fn deletion_key(pod: &Pod) -> impl Ord + use<> {
 #[must_use]
 pub fn deletion_keys_around_rank(
     pod: &Pod,
+    min_ready_seconds: i32,
     now: Timestamp,
     compares_cost: bool,
 ) -> (impl Ord + Clone + use<>, impl Ord + Clone + use<>) {
@@ -35,7 +36,9 @@ pub fn deletion_keys_around_rank(
     let ready = is_ready(pod).then(|| age(ready_since(pod)));
     let uid: Uid = pod.meta.uid.clone();
     let cost = if compares_cost { deletion_cost(pod) } else { 0 };
-    ((progress(pod), cost), (ready, most_restarts_first(pod), age(pod.creation), uid))
+    // Upstream does not compare it (k/k#22065).
+    let available = is_available(pod, min_ready_seconds, now);
+    ((progress(pod), available, cost), (ready, most_restarts_first(pod), age(pod.creation), uid))
 }
 
 /// How far the pod has progressed: unassigned before assigned, then by phase, then not ready before ready.
@@ -123,7 +126,7 @@ mod tests {
 
     /// The whole key with this rank.
     fn ranked_key(pod: &Pod, rank: usize, now: Timestamp) -> impl Ord + use<> {
-        let (before, after) = deletion_keys_around_rank(pod, now, true);
+        let (before, after) = deletion_keys_around_rank(pod, 0, now, true);
         (before, Reverse(rank), after)
     }
 
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_ignored_if_its_gate_is_off() {
-        let key = |pod: &Pod, compares_cost: bool| deletion_keys_around_rank(pod, now(), compares_cost).0;
+        let key = |pod: &Pod, compares_cost: bool| deletion_keys_around_rank(pod, 0, now(), compares_cost).0;
         assert!(key(&with_cost("-5"), true) < key(&with_cost("5"), true));
         assert!(key(&with_cost("-5"), false) == key(&with_cost("5"), false));
     }

@@ -12,7 +12,7 @@ pub const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 /// The server starts to count the timeout of a create when it arrives, and storing also takes time.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// For how long after its first failure a write without an answer is repeated. A connection or etcd is back until then.
+/// For how long after its first failure a write without an answer is repeated. Usually a connection or etcd works again by then.
 pub const REPEAT_FOR: Duration = Duration::from_secs(10);
 
 /// The delay before the outcome of a write is checked again.
@@ -101,7 +101,7 @@ pub struct NewestPods {
     /// A cache that has passed this version shows every pod of the namespace that existed at the time of the list. It may
     /// still show pods that did not exist any more.
     ///
-    /// It is that of the newest of these pods, which the cache passes when it shows that pod.
+    /// It is the version of the newest of these pods.
     pub pod: Version,
     /// A cache that has passed this version shows exactly the pods that existed at the time of the list. If no pod
     /// changes, it does that at the next bookmark only, up to a minute later.
@@ -123,8 +123,8 @@ impl NewestPods {
 
 /// Reads the [`NewestPods`] of a namespace; `None` if the request failed.
 pub async fn newest_pods(api: &Api, namespace: &str) -> Option<NewestPods> {
-    let newest = ListOptions { limit: MAX_COMPARED, ..ListOptions::default() };
-    let page = api.list_metadata(&Pod::resource(), Some(namespace), &newest).await;
+    let options = ListOptions { limit: MAX_COMPARED, ..ListOptions::default() };
+    let page = api.list_metadata(&Pod::resource(), Some(namespace), &options).await;
     page.ok().map(NewestPods::of)
 }
 
@@ -137,7 +137,7 @@ fn is_of_webhook(message: &str) -> bool {
 /// When the request of a failed write has certainly ended. `None` if the write certainly did not happen.
 #[must_use]
 pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
-    // The client may have repeated the write within one call. And the cache is late.
+    // The client may have repeated the write within one call, or the cache was late.
     if matches!(err, ApiError::Conflict(_)) {
         return Some(now);
     }

@@ -27,13 +27,16 @@ pub(super) fn first_unfinished(world: &World) -> Option<String> {
         .or_else(unfinished_deployment)
 }
 
+fn selector(owner: &Value) -> &Value {
+    match &owner["spec"]["selector"] {
+        selector if owner["kind"] == "ReplicationController" => selector,
+        selector => &selector["matchLabels"],
+    }
+}
+
 /// The first object without an owner that one of these selects.
 fn orphan<'a>(all: &[Value], owners: impl Iterator<Item = &'a Value> + Clone) -> Option<String> {
     let is_orphan = |it: &&Value| controller(it).is_none() && !is_deleting(it) && !has_ended(it);
-    let selector = |owner: &'a Value| match &owner["spec"]["selector"] {
-        selector if owner["kind"] == "ReplicationController" => selector,
-        selector => &selector["matchLabels"],
-    };
     let selects = |it: &Value| owners.clone().any(|owner| selects(selector(owner), &it["metadata"]["labels"]));
     let found = all.iter().filter(is_orphan).find(|it| selects(it))?;
     Some(format!("{} has no owner and is selected", found["metadata"]["name"]))
@@ -68,6 +71,9 @@ fn unfinished_set(set: &Value, pods: &[Value]) -> Option<String> {
     let own = owned(pods, set);
     if let Some(pod) = own.iter().find(|it| is_deleting(it)) {
         return Some(format!("{} of {name} is not gone", pod["metadata"]["name"]));
+    }
+    if let Some(pod) = own.iter().find(|it| !selects(selector(set), &it["metadata"]["labels"])) {
+        return Some(format!("{} of {name} is not released", pod["metadata"]["name"]));
     }
     let active: Vec<&&Value> = own.iter().filter(|it| !has_ended(it)).collect();
     if i64::try_from(active.len()).ok() != Some(replicas) {

@@ -20,7 +20,7 @@ pub(super) struct Model {
     pub(super) deployments: BTreeMap<String, Deployment>,
     pub(super) sets: BTreeMap<String, Set>,
     pub(super) pods: BTreeMap<String, Pod>,
-    /// When the readiness of a pod, or who owns what, was last changed by another hand than that of a manager.
+    /// When something other than a manager last changed the readiness of a pod or an owner.
     pub(super) disturbed_at: Option<Instant>,
 }
 

@@ -9,7 +9,7 @@ fn deleted(rows: &[&str], others: &[&str], count: usize) -> Vec<String> {
 fn deleted_with(rows: &[&str], others: &[&str], count: usize, compares_cost: bool) -> Vec<String> {
     let (active, others) = (pods(rows), pods(others));
     let ranks = NodeRanks::of(active.iter().chain(&others));
-    let victims = victims(&active, count, ranks, &HashSet::new(), now(), compares_cost);
+    let victims = victims(&active, count, ranks, &HashSet::new(), 0, now(), compares_cost);
     victims.iter().map(|it| it.meta.name.to_string()).collect()
 }
 
@@ -27,10 +27,23 @@ fn a_pod_that_may_be_deleted_anyway_is_deleted_first() {
     let doubtful = HashSet::from([active[1].meta.uid.clone()]);
     let names = |count| {
         let ranks = NodeRanks::of(&active);
-        let victims = victims(&active, count, ranks, &doubtful, now(), true);
+        let victims = victims(&active, count, ranks, &doubtful, 0, now(), true);
         victims.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!((names(1), names(2)), (vec!["p1".to_owned()], vec!["p1".to_owned(), "p0".to_owned()]));
+}
+
+/// A Deployment relies on it when it reduces old ReplicaSets by the pods that are not available (k/k#22065).
+#[test]
+fn a_pod_that_is_not_available_yet_is_deleted_before_an_available_one() {
+    let active = pods(&["ready:70 cost:-5 on:full", "ready:9 cost:5", "ready:70 on:full", "running not-ready cost:9"]);
+    let names = |min_ready_seconds: i32, count: usize| {
+        let (ranks, none) = (NodeRanks::of(&active), HashSet::new());
+        let victims = victims(&active, count, ranks, &none, min_ready_seconds, now(), true);
+        victims.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(60, 2), ["p3", "p1"]);
+    assert_eq!(names(0, 2), ["p3", "p0"]);
 }
 
 #[test]
@@ -131,7 +144,7 @@ fn victims_are_those_of_a_naive_search() {
         for _ in 0..count {
             let rank = |pod: &Pod| left.iter().filter(|it| it.node == pod.node).count();
             let key = |pod: &Pod| {
-                let (class, order) = deletion_keys_around_rank(pod, now(), true);
+                let (class, order) = deletion_keys_around_rank(pod, 0, now(), true);
                 (class, Reverse(rank(pod)), order)
             };
             let at = (0..left.len()).min_by_key(|at| key(left[*at])).unwrap();
