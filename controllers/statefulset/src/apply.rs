@@ -208,7 +208,7 @@ impl Calls<'_> {
         let name = pod_name(&self.set.meta.name, ordinal);
         let body = self.body(&name, ordinal, revision)?;
         let owners = self.owners(&name, None, false);
-        if let Err(source) = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await {
+        if let Err(source) = claims::create_missing(self.ctx, self.owner, &owners, ordinal, true).await {
             if source.is_from_server() {
                 self.send_pod_event("Create", &name, Some(source.to_string()));
             }
@@ -234,7 +234,7 @@ impl Calls<'_> {
     /// pods of the set. A pod that is gone already is no failure.
     async fn delete(&self, pod: &Pod, cause: DeleteCause) -> Result<bool, ApplyError> {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
-        // With the pod, the claims would be deleted that it owns since it is not needed.
+        // A surplus pod may own its claims, which are deleted after it. That must not be decided from a late cache.
         let spec = &self.set.spec;
         if cause == DeleteCause::Condemned
             && spec.when_scaled == ClaimRetention::Delete
@@ -250,6 +250,16 @@ impl Calls<'_> {
         match self.ctx.api().delete(&Pod::resource(), namespace, name, &options).await {
             Err(source) if !is_gone(&source, name) => {
                 if matches!(source, ApiError::Conflict(_)) {
+                    // The client may have repeated the request, so that the first one has deleted the pod.
+                    let live = self.ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await;
+                    let check_after = match live {
+                        Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => None,
+                        Ok(_) => Some(LONGEST_LAG),
+                        Err(_) => Some(RETRY_CHECK),
+                    };
+                    if let Some(check_after) = check_after {
+                        self.ctx.record_deletion(self.set, pod, self.ctx.clock.now() + check_after);
+                    }
                     // Usually the event of the change enqueues the set before.
                     self.ctx.queue.add_after(self.owner.key(), RETRY_CHECK);
                     return Ok(false);
@@ -273,7 +283,7 @@ impl Calls<'_> {
     async fn complete_claims(&self, pod: &Pod, ordinal: i32) -> Result<(), ApplyError> {
         let name = &*pod.meta.name;
         let owners = self.owners(name, Some(pod), false);
-        let completed = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await;
+        let completed = claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
         completed.map_err(|source| ApplyError::Claims { pod: name.to_owned(), source })?;
         let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
         self.on_claims_changed(name, corrected)
@@ -296,7 +306,7 @@ impl Calls<'_> {
         let is_pod_right = volumes.is_empty() && has_identity(pod);
         if !volumes.is_empty() {
             patch["spec"] = json!({ "volumes": volumes });
-            let created = claims::create_missing(self.ctx, self.owner, &owners, ordinal).await;
+            let created = claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
             self.on_claims_changed(name, created)?;
         }
         let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;

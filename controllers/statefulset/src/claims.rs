@@ -95,12 +95,14 @@ pub(crate) fn is_quota(err: &ApiError) -> bool {
     err.code() == 403 && err.status().is_some_and(|it| it.message.contains("exceeded quota"))
 }
 
-/// Creates the claims of an ordinal that do not exist, with the references that the policy demands. All are tried.
+/// Creates the claims of an ordinal that do not exist, with the references that the policy demands. All are tried. One that
+/// is being deleted prevents a new pod.
 pub(crate) async fn create_missing(
     ctx: &Ctx,
     owner: &Owner,
     owners: &Owners<'_>,
     ordinal: i32,
+    is_for_new_pod: bool,
 ) -> Result<(), ClaimsError> {
     let set = owners.set;
     let mut failures = Vec::new();
@@ -112,7 +114,9 @@ pub(crate) async fn create_missing(
                     failures.push(err);
                 }
             }
-            Some(claim) if claim.meta.deletion.is_some() => failures.push(ClaimsError::Terminating(name)),
+            Some(claim) if is_for_new_pod && claim.meta.deletion.is_some() => {
+                failures.push(ClaimsError::Terminating(name))
+            }
             Some(_) => {}
         }
     }

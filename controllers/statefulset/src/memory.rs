@@ -9,8 +9,8 @@ use workload::NoticeLog;
 
 use crate::rules::notices::Notice;
 
-/// A deletion that the server has confirmed and that the cache does not show after this time is checked. A restored etcd
-/// may have the pod again.
+/// If the cache does not show a confirmed deletion within this time, the pod is read from the server. A restored etcd may
+/// have it again.
 pub(crate) const LONGEST_LAG: Duration = Duration::from_secs(300);
 
 /// A deletion of a pod.

@@ -56,7 +56,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if let Some(wait) = ctx.park_if_stale(&set) {
         return Ok(Outcome::Parked(wait));
     }
-    // The gate may have passed a newer state of the set than the one that was read before.
+    // The cache may have a newer state of the set than the one that was read before the consistency check.
     let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
         return Ok(Outcome::Done);
     };
@@ -108,17 +108,25 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let until_available = availability_check(ctx, set, &pods, &status, now);
     let mut next = ctx.memory.next_checks(&set.meta.uid, ctx.clock.now());
     next.extend(until_available);
-    if let Some(failure) = failure {
-        log_error(set, written);
-        log_error(set, truncated);
+    let result = match failure {
+        Some(failure) => {
+            log_error(set, written);
+            log_error(set, truncated);
+            Err(failure.into())
+        }
+        None if written.is_err() => {
+            log_error(set, truncated);
+            written
+        }
+        None => truncated,
+    };
+    if let Err(err) = result {
         // The back-off of the key may be longer. A check that is due waits for it.
         if let Some(next) = next.into_iter().filter(|it| !it.is_zero()).min() {
             ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
-        return Err(failure.into());
+        return Err(err);
     }
-    written?;
-    truncated?;
     let next = next.into_iter().chain(until_check).min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
@@ -155,7 +163,7 @@ async fn claim_pods(
     Ok(claimed.map_err(SyncError::Pods)?.objects)
 }
 
-/// Shows pods that were deleted as terminating, whatever the cache shows. If the outcome is unknown, the server is asked.
+/// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. If the outcome is unknown, the server is asked.
 async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
     let read = async |pod: Arc<Pod>| {
@@ -188,7 +196,7 @@ async fn find_revisions(
     history: &[Arc<ControllerRevision>],
 ) -> Result<(SetRevisions, i32), SyncError> {
     let collision_count = set.status.collision_count.unwrap_or_default();
-    // The garbage collector deletes or orphans its revisions. An orphaned one is not in the history, and would be
+    // The garbage collector deletes or orphans the revisions of a set that is being deleted. An orphaned one is not in the history, and would be
     // created again.
     if owner.deleting {
         let of_status = |name: &str| Revision { name: name.into(), data: Box::default() };

@@ -33,7 +33,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) slots_at: Option<usize>,
     /// The pod for which the set waits.
     pub(crate) waiting: Option<Waiting<'a>>,
-    /// What prevents the creation of a pod without a request.
+    /// Problems that prevent a creation and are known without a request.
     pub(crate) notices: Vec<Notice>,
     /// The number of unavailable slots, if the rollout stage was reached.
     pub(crate) unavailable: Option<usize>,
@@ -227,9 +227,8 @@ impl<'a> Plan<'a> {
             }
             return Step::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
         }
-        let is_usable =
-            |it: &Option<Arc<PersistentVolumeClaim>>| it.as_ref().is_some_and(|it| it.meta.deletion.is_none());
-        if pod.phase == PodPhase::Pending && !(slot.claims.iter().all(is_usable) && has_claim_owners()) {
+        // A claim that is being deleted goes with the pod, so the pod must stay replaceable.
+        if pod.phase == PodPhase::Pending && !(slot.claims.iter().all(Option::is_some) && has_claim_owners()) {
             let action = Some(Action::CompleteClaims { pod, ordinal });
             return Step { action, stops: snapshot.is_ordered(), waits_for: Some(WaitCause::NotReady) };
         }
@@ -290,7 +289,7 @@ impl<'a> Plan<'a> {
         cause: DeleteCause,
     ) -> Action<'a> {
         let Some(correction) = claims_to_correct(slot) else { return Action::Delete { pod, cause } };
-        // Otherwise another reference must go before, and its removal enqueues the set.
+        // If they are not right, the garbage collector must remove a reference first, which enqueues the set.
         if !are_claim_owners_right(snapshot, pod, &slot.claims, false) {
             self.check_after = Some(0);
         }

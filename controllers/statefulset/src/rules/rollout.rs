@@ -13,7 +13,7 @@ pub(crate) enum DeleteCause {
     Condemned,
     /// It is outdated.
     Update,
-    /// It is outdated and broken. If it has become ready meanwhile, it must wait for its turn.
+    /// It is outdated and broken. If it has become ready meanwhile, it must wait as the others do.
     Broken,
 }
 
@@ -82,24 +82,31 @@ fn one_by_one<'a>(above: &[Target<'a>]) -> (Vec<(&'a Pod, DeleteCause)>, Option<
 }
 
 /// As many pods as `maxUnavailable` allows (KEP-961), from the highest ordinal down. With the policy Parallel, outdated
-/// pods that are not ready do not count (k/k#137666). Upstream includes ready pods that are not available yet.
+/// pods that are not ready are replaced without using the budget (k/k#137666). Upstream includes ready pods that are not
+/// available yet; here they use the budget and go before available ones. A broken pod that would be created again at the
+/// current revision does not count, because only the replacement of higher ones brings it its turn.
 fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable: usize) -> Vec<(&'a Pod, DeleteCause)> {
-    let budget = max_unavailable(snapshot).saturating_sub(unavailable);
+    let limit = max_unavailable(snapshot);
     let can_go = |it: &&Target<'a>| it.is_outdated && !it.is_terminating;
     let update = |it: &Target<'a>| Some((it.pod?, DeleteCause::Update));
     if snapshot.is_ordered() {
+        let budget = limit.saturating_sub(unavailable);
         return above.iter().rev().filter(can_go).filter_map(update).take(budget).collect();
     }
-    let broken = above.iter().rev().filter(|it| it.is_unavailable && !it.is_ready).filter(can_go).zip(1..);
-    let broken = broken.filter(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, *deleted));
-    let healthy = above.iter().rev().filter(|it| !it.is_unavailable).filter(can_go);
-    let broken = broken.filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));
-    broken.chain(healthy.filter_map(update).take(budget)).collect()
+    let outdated = || above.iter().rev().filter(can_go);
+    let broken = outdated().filter(|it| it.is_unavailable && !it.is_ready).zip(1..);
+    let (broken, too_low): (Vec<_>, Vec<_>) =
+        broken.partition(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, *deleted));
+    let (not_yet_available, available): (Vec<_>, Vec<_>) =
+        outdated().filter(|it| it.is_ready || !it.is_unavailable).partition(|it| it.is_unavailable);
+    let budget = limit.saturating_sub(unavailable - too_low.len() - not_yet_available.len());
+    let broken = broken.into_iter().filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));
+    broken.chain(not_yet_available.into_iter().chain(available).filter_map(update).take(budget)).collect()
 }
 
 /// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were
-/// deleted. Without the block `rollingUpdate` the stored status decides, so that a lost pod does not skip its turn in
-/// an update. A lower pod that is broken would then be created again at the current revision, without end.
+/// deleted. Without the block `rollingUpdate` the stored status decides: a missing pod must not be updated early, and a
+/// broken lower pod must not be created again and again at the current revision.
 pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {

@@ -55,6 +55,26 @@ async fn a_claim_that_is_being_deleted_blocks_no_repair_and_no_rollout() {
     assert_eq!(world.call_count("delete pods web-2"), 1, "{:?}", world.lines());
 }
 
+/// The claim stays as long as the pod, so that the update must replace the pod.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_being_deleted_does_not_keep_a_pod_that_never_starts() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut spec = with_claims(retention("Retain", "Retain"));
+    spec["podManagementPolicy"] = json!("Parallel");
+    world.set(spec);
+    pass(SEC).await;
+    for ordinal in 0..3 {
+        world.cluster.update("persistentvolumeclaims", NAMESPACE, &format!("data-web-{ordinal}"), |it| {
+            it["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
+            it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+        });
+    }
+    world.set_image("two");
+    pass(5 * SEC).await;
+    assert_eq!(world.call_count("delete pods web-2"), 1, "{:?}", world.lines());
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_sts_024_a_claim_that_the_cache_does_not_show_is_an_error_without_an_event_of_the_claim() {
     let world = World::new();

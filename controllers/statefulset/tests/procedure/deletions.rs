@@ -1,6 +1,6 @@
 //! Deletions that the cache does not show yet, and those whose outcome is unknown.
 
-use harness::{Manager, NAMESPACE, pass};
+use harness::{Manager, NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 use statefulset_controller::Options;
 use test_cluster::{Call, Interception};
@@ -37,22 +37,29 @@ impl World {
 /// Upstream deletes `web-2` again, so that two pods are down.
 #[tokio::test(start_paused = true)]
 async fn a_new_template_takes_down_no_further_pod_while_the_cache_lacks_the_last_deletion() {
-    for is_lost in [false, true] {
+    // With a conflict the client has repeated the request, and the first one was executed.
+    for answer in ["confirmed", "lost", "conflict"] {
         let spec = json!({ "minReadySeconds": 5 });
         let (world, _manager) = World::in_rollout(Options::default(), spec, &["web-2"]).await;
         world.cluster.freeze_watches("pods");
-        let mut first = true;
-        world.fail_requests(move |line, _| {
-            let fault = |first| if first { Interception::LoseAnswer } else { Interception::Fail };
-            (is_lost && line == "delete pods web-1").then(|| fault(std::mem::take(&mut first)))
+        let (cluster, mut first) = (world.cluster.clone(), true);
+        world.fail_requests(move |line, _| match answer {
+            "lost" if line == "delete pods web-1" && std::mem::take(&mut first) => Some(Interception::LoseAnswer),
+            "lost" if line == "delete pods web-1" => Some(Interception::Fail),
+            "conflict" if line == "delete pods web-1" && std::mem::take(&mut first) => {
+                cluster.delete("pods", NAMESPACE, "web-1");
+                failure(409, "Conflict")
+            }
+            _ => None,
         });
         // `web-2` becomes available.
         pass(5 * SEC).await;
-        assert!(world.is_terminating("web-1"), "{:?}", world.lines());
+        let deleted = world.cluster.get("pods", NAMESPACE, "web-1");
+        assert!(deleted.is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string()), "{:?}", world.lines());
         world.set_image("three");
         pass(5 * SEC).await;
-        assert_eq!(world.deletions("web-2"), 1, "{is_lost}: {:?}", world.lines());
-        assert_eq!(world.deletions("web-0"), 0, "{is_lost}: {:?}", world.lines());
+        assert_eq!(world.deletions("web-2"), 1, "{answer}: {:?}", world.lines());
+        assert_eq!(world.deletions("web-0"), 0, "{answer}: {:?}", world.lines());
         world.cluster.unfreeze_watches("pods");
         world.kubelet(60).await;
         assert_eq!(world.images(3), ["three"; 3]);

@@ -300,12 +300,17 @@ fn acceptance_sts_045_broken_outdated_pods_use_no_budget() {
     assert_eq!(decided(&set, &all, BUDGET), "delete 3 Broken, delete 2 Update");
 }
 
-/// With a clock that is late, all pods of a healthy set look like this.
+/// With a clock that is late, all pods of a healthy set look like this, so they use the budget.
 #[test]
 fn a_ready_pod_that_is_not_available_yet_is_not_broken() {
     let spec = json!({ "minReadySeconds": 60, "updateStrategy": rolling(0, json!(1)) });
     let young = ["0 old ready:30", "1 old ready:30", "2 old ready:30"];
-    assert_eq!(decided(&parallel(spec.clone()), &young, BUDGET), "");
+    assert_eq!(decided(&parallel(spec.clone()), &young, BUDGET), "delete 2 Update");
+    for last in ["2 old ready:30 deleting", "2 new ready:30"] {
+        assert_eq!(decided(&parallel(spec.clone()), &["0 old ready:30", "1 old ready:30", last], BUDGET), "", "{last}");
+    }
+    let mixed = ["0 old ready:90", "1 old ready:30", "2 old ready:90"];
+    assert_eq!(decided(&parallel(spec.clone()), &mixed, BUDGET), "delete 1 Update");
     let one = ["0 old ready:90", "1 old ready:90", "2 old running"];
     assert_eq!(decided(&parallel(spec), &one, BUDGET), "delete 2 Broken");
 }
@@ -459,8 +464,14 @@ fn a_broken_pod_is_replaced_only_after_a_minute_and_only_if_the_new_one_is_updat
 #[test]
 fn a_parallel_set_without_the_block_replaces_a_broken_pod_only_if_the_new_one_is_updated() {
     let spec = json!({ "podManagementPolicy": "Parallel", "updateStrategy": { "type": "RollingUpdate" } });
-    let set = set_with(spec, json!({}), json!({ "currentReplicas": 3 }));
-    assert_eq!(decided(&set, &["0 old running", "1 old ready", "2 old ready"], BUDGET), "");
+    let set = set_with(spec.clone(), json!({}), json!({ "currentReplicas": 3 }));
+    let highest_first = decided(&set, &["0 old running", "1 old ready", "2 old ready"], BUDGET);
+    assert_eq!(highest_first, "delete 2 Update", "the broken one never becomes ready without the update");
+    let two_left = set_with(spec.clone(), json!({}), json!({ "currentReplicas": 2 }));
+    assert_eq!(decided(&two_left, &["0 old running", "1 old ready", "2 new ready"], BUDGET), "delete 1 Update");
+    assert_eq!(decided(&two_left, &["0 old running", "1 old ready", "2 new running"], BUDGET), "");
+    let one_left = set_with(spec, json!({}), json!({ "currentReplicas": 1 }));
+    assert_eq!(decided(&one_left, &["0 old running", "1 new ready", "2 new ready"], BUDGET), "delete 0 Broken");
     assert_eq!(
         decided(&set, &["0 old ready", "1 old running", "2 old running"], BUDGET),
         "delete 2 Broken, delete 1 Broken"
