@@ -55,7 +55,7 @@ pub(crate) enum ApplyError {
     Cache(#[from] StoreError),
 }
 
-/// Determines the outcomes of deletions for which it is unknown, and of everything that was expected for too long. Until
+/// Finds out what became of unanswered deletions, and of everything that was expected for too long. Until
 /// then nothing else is decided, because it would be decided from an old state.
 pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
     let uid = &owner.uid;
@@ -77,7 +77,7 @@ pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
             ctx.memory.expectations.expire_after(uid, RETRY_CHECK, ctx.clock.now());
         }
     }
-    // Unknown deletions have their own times.
+    // Unknown deletions are checked at times of their own.
     if !ctx.memory.has_unknown_deletions(uid) {
         ctx.memory.resolve_expired(uid, |it| cache.has_passed(it));
     }
@@ -205,8 +205,8 @@ fn creations(
     create.iter().map(write).collect()
 }
 
-/// The name of a new pod. A pod that was released from this set may still have the first one. But if it is a pod of this
-/// set on this node that the plan did not know yet, the server must refuse a second one.
+/// The name of a new pod. A pod that was released from this set may still have the first name. If a pod of this set on
+/// this node has it that the plan did not know, the name is kept, so that the server refuses a second pod.
 fn free_name(ctx: &Ctx, set: &DaemonSet, owner: &Owner, creation: &Creation<'_>) -> Result<String, StoreError> {
     let (namespace, node) = (&set.meta.namespace, &creation.node.meta.name);
     let mut known: Vec<Uid> = creation.known.iter().map(|it| it.meta.uid.clone()).collect();

@@ -59,8 +59,8 @@ pub(crate) async fn find(
             if is_final {
                 ctx.memory.set_current(&set.meta.uid, set.generation, &sorted, at);
             }
-            let older: Vec<usize> = duplicates.into_iter().chain([at]).collect();
-            Ok(History { older: others(&sorted, &older), ..known(at, has_relabelled) })
+            let present: Vec<usize> = duplicates.into_iter().chain([at]).collect();
+            Ok(History { older: others(&sorted, &present), ..known(at, has_relabelled) })
         }
         Current::Create { number } => {
             let raw_metadata: Map<String, Value> =

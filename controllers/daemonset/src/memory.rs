@@ -28,7 +28,7 @@ pub(crate) struct Memory {
 struct SetMemory {
     unknown_creations: Vec<UnknownCreation>,
     unknown_deletions: Vec<UnknownDeletion>,
-    /// What was expected for too long is not expected any more when the cache has passed this version.
+    /// When the cache has passed this version, expired expectations are removed.
     awaited: Option<Version>,
     /// The last replacements of failed pods, by node.
     backoffs: BTreeMap<Box<str>, Backoff>,
@@ -39,7 +39,7 @@ struct SetMemory {
 /// A creation whose outcome is unknown. It is sent again as it was: the server makes it once, because the pod has a name.
 pub(crate) struct UnknownCreation {
     pub(crate) pod: NewPod,
-    /// No earlier request can be running then, so that a refusal ends the wait.
+    /// After this time no request for it can be running, and a refusal is final.
     pub(crate) keep_until: Instant,
 }
 
@@ -72,12 +72,12 @@ impl SetMemory {
 impl Memory {
     /// Returns and removes the creations whose outcome is unknown.
     pub(crate) fn take_unknown_creations(&self, set: &Uid) -> Vec<UnknownCreation> {
-        self.read(set, |it| std::mem::take(&mut it.unknown_creations)).unwrap_or_default()
+        self.change_existing(set, |it| std::mem::take(&mut it.unknown_creations)).unwrap_or_default()
     }
 
     /// Whether the outcome of a creation is unknown.
     pub(crate) fn has_unknown_creations(&self, set: &Uid) -> bool {
-        self.read(set, |it| !it.unknown_creations.is_empty()).unwrap_or_default()
+        self.change_existing(set, |it| !it.unknown_creations.is_empty()).unwrap_or_default()
     }
 
     /// Keeps a creation whose outcome is unknown.
@@ -87,12 +87,12 @@ impl Memory {
 
     /// Returns and removes the deletions whose outcome is unknown.
     pub(crate) fn take_unknown_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
-        self.read(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
+        self.change_existing(set, |it| std::mem::take(&mut it.unknown_deletions)).unwrap_or_default()
     }
 
     /// Whether the outcome of a deletion is unknown.
     pub(crate) fn has_unknown_deletions(&self, set: &Uid) -> bool {
-        self.read(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
+        self.change_existing(set, |it| !it.unknown_deletions.is_empty()).unwrap_or_default()
     }
 
     /// Keeps a deletion whose outcome is unknown.
@@ -112,31 +112,31 @@ impl Memory {
 
     /// What is expected from now on has nothing to do with the awaited version.
     pub(crate) fn clear_awaited(&self, set: &Uid) {
-        self.read(set, |it| it.awaited = None);
+        self.change_existing(set, |it| it.awaited = None);
     }
 
     /// If the cache has passed the awaited version, nothing is expected any more.
     pub(crate) fn resolve_expired(&self, set: &Uid, has_passed: impl Fn(&Version) -> bool) {
         let is_fulfilled = self.expectations.is_fulfilled(set);
         let is_over = |awaited: &mut Version| is_fulfilled || has_passed(awaited);
-        if self.read(set, |it| it.awaited.take_if(is_over).is_some()).unwrap_or_default() {
+        if self.change_existing(set, |it| it.awaited.take_if(is_over).is_some()).unwrap_or_default() {
             self.expectations.delete(set);
         }
     }
 
     /// When expectations expire, or the outcome of a deletion must be checked. A check that is due is not contained.
     pub(crate) fn next_deadline(&self, set: &Uid, now: Instant) -> Option<Instant> {
-        let checks = self.read(set, |it| it.checks(now).filter(|it| *it > now).min());
+        let checks = self.change_existing(set, |it| it.checks(now).filter(|it| *it > now).min());
         checks.flatten().into_iter().chain(self.expectations.expires_at(set)).min()
     }
 
     /// Whether the outcome of a deletion must be checked now.
     pub(crate) fn is_check_due(&self, set: &Uid, now: Instant) -> bool {
-        self.read(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
+        self.change_existing(set, |it| it.checks(now).any(|it| it <= now)).unwrap_or_default()
     }
 
-    fn read<T>(&self, set: &Uid, read: impl FnOnce(&mut SetMemory) -> T) -> Option<T> {
-        self.sets.lock().get_mut(set).map(read)
+    fn change_existing<T>(&self, set: &Uid, change: impl FnOnce(&mut SetMemory) -> T) -> Option<T> {
+        self.sets.lock().get_mut(set).map(change)
     }
 
     fn change(&self, set: &Uid, change: impl FnOnce(&mut SetMemory)) {

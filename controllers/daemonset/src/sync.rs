@@ -28,7 +28,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if let Some(wait) = ctx.park_if_stale(&set) {
         return Ok(Outcome::Parked(wait));
     }
-    // The gate may have passed a newer state of the set than the one that was read before.
+    // The cache may have a newer state of the set than the one that was read before the consistency check.
     let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
         return Ok(Outcome::Done);
     };
@@ -36,7 +36,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&set.meta.uid);
     }
-    // The garbage collector deletes or orphans its pods and revisions, in any order. So its status is unknown too.
+    // The garbage collector deletes or orphans its pods and revisions, in any order. A status would be wrong, so none is written.
     if set.meta.deletion.is_some() {
         return Ok(Outcome::Done);
     }
@@ -65,7 +65,6 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     let mut done = repeat_creations(ctx, set, owner).await.map_err(SyncError::from);
     // Asked before the cache is listed, because events may come in between.
     let may_write = done.is_ok() && ctx.memory.expectations.is_fulfilled(&owner.uid);
-    let nodes = nodes(ctx)?;
     let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
     let history = match history::find(ctx, set, owner, selector, &pods).await {
         // The changes enqueue the set.
@@ -81,6 +80,8 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
             return Err(err);
         }
     };
+    // Listed after all calls, which may have taken long.
+    let nodes = nodes(ctx)?;
     let cluster = Cluster { nodes: &nodes, pods: &pods, compares_numbers: ctx.compare_numbers };
     let (now, generation) = (ctx.clock.now(), set.status.observed_generation);
     let backoff = |node: &str| ctx.memory.backoff(&owner.uid, node, generation, now);
@@ -140,8 +141,9 @@ fn nodes(ctx: &Ctx) -> Result<Vec<Arc<Node>>, SyncError> {
 /// The pods of the set, sorted. Orphans that match are adopted; own pods that are not selected any more are released.
 async fn claim_pods(ctx: &Ctx, owner: &Owner, selector: &Selector) -> Result<Claimed<Pod>, SyncError> {
     let store = ctx.pods.store();
-    let mut candidates = store.by_index(&PodIndex::Owner(owner.uid.clone()))?;
-    candidates.extend(store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?);
+    // In this order an orphan that is adopted in between is in both.
+    let mut candidates = store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
+    candidates.extend(store.by_index(&PodIndex::Owner(owner.uid.clone()))?);
     let claimed = claim(ctx.control.writer(), owner, candidates, |it| selector.matches(&it.labels)).await;
     let mut claimed = claimed.map_err(SyncError::Pods)?;
     sort_pods(&mut claimed.objects);

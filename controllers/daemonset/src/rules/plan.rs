@@ -81,8 +81,10 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &m
     match node.fit {
         Fit::No => true,
         _ if has_ended(pod) => true,
-        // It depends on the state of both pods.
-        _ if snapshot.may_surge() => false,
+        _ if snapshot.may_surge() => {
+            let running = node.not_deleting().filter(|it| !has_ended(it)).collect();
+            surplus_of_surge(snapshot, running).into_iter().any(is_same)
+        }
         // A surplus pod.
         _ if node.not_deleting().filter(|it| !has_ended(it)).skip(1).any(is_same) => true,
         _ => {

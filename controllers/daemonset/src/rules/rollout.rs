@@ -60,7 +60,8 @@ fn counted<'s, 'a>(snapshot: &'s Snapshot<'a>) -> impl Iterator<Item = &'s NodeP
 pub(crate) fn budget(snapshot: &Snapshot<'_>, is_sent: impl Fn(&Pod) -> bool) -> usize {
     let stays = |pod: &Pod| snapshot.is_available(pod) && !is_sent(pod);
     let is_available = |it: &&NodePods<'_>| it.not_deleting().any(stays);
-    let unavailable = counted(snapshot).filter(|it| !is_available(it)).count();
+    let is_ignored = |it: &&NodePods<'_>| snapshot.ignored_in(it.node).is_some_and(|it| it <= 0);
+    let unavailable = counted(snapshot).filter(|it| !is_available(it) && !is_ignored(it)).count();
     max_unavailable(snapshot, snapshot.desired()).saturating_sub(unavailable)
 }
 
@@ -156,8 +157,8 @@ impl<'a> Rollout<'_, 'a> {
         true
     }
 
-    /// Keeps only what blocks the rollout: if nothing is to do now, the pods that use the budget for those that are left,
-    /// or the outdated ones that are being deleted.
+    /// Keeps in `waiting` only the pods that block the rollout. While there is something to do, that is none. While outdated
+    /// pods are left, it is all that use the budget. Otherwise it is the outdated ones that are being deleted.
     fn keep_blocking(&mut self, snapshot: &Snapshot<'a>, is_left: bool) {
         if !self.create.is_empty() || !self.delete.is_empty() {
             self.waiting.clear();

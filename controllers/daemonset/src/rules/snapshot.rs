@@ -126,7 +126,7 @@ impl<'a> NodePods<'a> {
 
 impl Snapshot<'_> {
     /// Moves the nodes up to this one, for which a write failed, to the end. Otherwise a node that refuses every write would
-    /// always come before the others, and a failure ends the creations and a rollout waits for its first pods.
+    /// always come before the others, and its failure would end the creations and block a rollout.
     pub(crate) fn begin_after(&mut self, node: &str) {
         let first = self.nodes.partition_point(|it| *it.node.meta.name <= *node);
         self.nodes.rotate_left(first);

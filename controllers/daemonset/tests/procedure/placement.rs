@@ -2,6 +2,7 @@
 
 use harness::{NAMESPACE, pass};
 use serde_json::{Value, json};
+use test_cluster::Interception;
 
 use crate::world::{HASH, SEC, World, custom_taint, on_delete, target, template};
 
@@ -261,4 +262,18 @@ async fn only_the_required_node_affinity_is_replaced() {
     assert_eq!(required["nodeSelectorTerms"], json!([term]));
     assert_eq!(affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"], preferred);
     assert_eq!(affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"], apart);
+}
+
+/// A slow server delays the creation of the revision.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_changes_during_a_long_sync_gets_no_pod() {
+    let world = World::with_nodes(1);
+    let _manager = world.start().await;
+    let slow = |line: &str| (line == "create controllerrevisions").then_some(Interception::DelayAnswer(10 * SEC));
+    world.fail_requests(move |line, _| slow(line));
+    world.set(json!({}));
+    pass(5 * SEC).await;
+    world.taint("node-1", json!([custom_taint("NoSchedule")]));
+    pass(60 * SEC).await;
+    assert_eq!(world.pod_nodes(), [""; 0], "{:?}", world.lines());
 }

@@ -171,7 +171,9 @@ fn a_deletion_is_repeated_only_while_it_is_right() {
         (&plain, &["n1: old ready", "n2: new running"], false),
         (&plain, &["n1: old running", "n2: new running"], true),
         (&on_delete, &["n1: old ready"], false),
-        (&surge, &["n1: new ready / old ready"], false),
+        (&surge, &["n1: new ready / old ready"], true),
+        (&surge, &["n1: new running / old ready"], false),
+        (&surge, &["n1: old ready"], false),
         (&surge, &["n1 no: old ready"], true),
     ] {
         let rows = Rows::new(rows);
