@@ -247,7 +247,7 @@ async fn second_signal_ends_the_process_at_once(on: On) {
     proxy.freeze();
     manager.signal(Signal::TERM).unwrap();
     eventually("the first signal to be handled", TIME_LIMIT, async || {
-        Ok(manager.log()?.contains("Asked to stop").then_some(()))
+        Ok(manager.log()?.contains("Received a stop signal").then_some(()))
     })
     .await
     .unwrap();

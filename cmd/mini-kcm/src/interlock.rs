@@ -37,7 +37,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// A new leader does not look again if a look began this recently, as on a standby. Its list of pods would delay the first
 /// list of each controller by up to 100 ms (KEP-2340).
 const RECENT: Duration = Duration::from_secs(4);
-/// How long a new leader tries to look before it steps down. Longer than refused reads are tried again.
+/// How long a new leader tries to look before it steps down. Longer than a refused read may be refused for a moment only.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 /// A leader steps down if no look has succeeded for this time. An overloaded API server should not stop it.
 const BLIND_AFTER: Duration = Duration::from_secs(300);
@@ -45,11 +45,12 @@ const BLIND_AFTER: Duration = Duration::from_secs(300);
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of one read. It must end before the look, because only then the next one uses another connection.
 const READ_TIMEOUT: Duration = Duration::from_millis(3_900);
+const _: () = assert!(READ_TIMEOUT.as_millis() < TIMEOUT.as_millis());
 /// The labels of the pods, as kubeadm and RKE2, and as kops write them. A list of the whole namespace would contain a
 /// pod of each DaemonSet for each node.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
-/// Looks at the built-in manager, and tells which of our controllers may run.
+/// Looks at the built-in manager, and decides which of our controllers may run.
 pub struct Interlock {
     api: Api,
     clock: Clock,
@@ -108,7 +109,7 @@ impl Interlock {
                     return Err(format!("cannot look for other controller managers: {err}"));
                 }
                 Err(err) => {
-                    tracing::warn!(%err, "Cannot look for other controller managers: controllers do not start before");
+                    tracing::warn!(%err, "Cannot look for other controller managers: controllers start after the first successful look");
                 }
             }
             tokio::time::sleep(RETRY_INTERVAL).await;

@@ -395,11 +395,16 @@ impl Manager {
                     }
                 },
             };
+            // Only a manager with leader election can step down for another one.
+            let is_elected = elector.is_some();
+            let blind = async {
+                if is_elected { self.interlock.wait_until_blind().await } else { std::future::pending().await }
+            };
             let work = async {
                 match ready.await {
                     Ok(_) => tokio::select! {
                         biased;
-                        reason = self.interlock.wait_until_blind() => reason,
+                        reason = blind => reason,
                         reason = controllers.follow(&mut verdicts, &mut deps) => reason,
                     },
                     Err(unhealthy) => unhealthy,

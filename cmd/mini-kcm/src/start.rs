@@ -185,7 +185,7 @@ fn handle_signals(stop: CancellationToken) -> std::io::Result<impl Future<Output
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        for message in ["Asked to stop", "Received a second stop signal"] {
+        for message in ["Received a stop signal", "Received a second stop signal"] {
             tokio::select! {
                 biased;
                 _ = terminate.recv() => {}

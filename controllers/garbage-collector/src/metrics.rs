@@ -113,6 +113,13 @@ impl Meters {
             "Objects whose deletion is delayed by --gc-max-deletes-per-minute.",
             &[],
         );
+        let unresolved = metrics.gauges(
+            &name("unresolvable_objects"),
+            "Objects that stay because one of their owners cannot be looked up.",
+            &["why"],
+        );
+        // An earlier run of the controller in this process has counted them too.
+        unresolved.reset();
         Self {
             sync_errors: sync_errors.with_label_values::<&str>(&[]),
             held: held.with_label_values::<&str>(&[]),
@@ -123,11 +130,7 @@ impl Meters {
                 &["reason"],
             ),
             reads: metrics.counters(&name("owner_reads_total"), "Live reads of owners.", &["result"]),
-            unresolved: metrics.gauges(
-                &name("unresolvable_objects"),
-                "Objects that stay because one of their owners cannot be looked up.",
-                &["why"],
-            ),
+            unresolved,
             unresolved_objects: Mutex::default(),
         }
     }

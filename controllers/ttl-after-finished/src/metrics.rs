@@ -32,7 +32,11 @@ impl Meters {
              collector runs.",
             &[],
         );
-        Self { late: late.with_label_values::<&str>(&[]), lingering: lingering.with_label_values::<&str>(&[]) }
+        let meters =
+            Self { late: late.with_label_values::<&str>(&[]), lingering: lingering.with_label_values::<&str>(&[]) };
+        // An earlier run of the controller in this process has counted them too.
+        meters.lingering.set(0);
+        meters
     }
 
     /// A DELETE succeeded this long after the Job was due.

@@ -150,7 +150,7 @@ async fn text_log_has_the_lines_that_operators_need(on: On) {
         "\"Successfully acquired lease\" lock=\"kube-system/e2e-",
         "\"Controller starting...\" controller=\"namespace-controller\"",
         "\"Namespace has been deleted\" controller=\"namespace-controller\" key=\"logs-text\"",
-        "\"Asked to stop\"",
+        "\"Received a stop signal\"",
         "\"All controllers terminated\"",
         "\"Stopped in order\"",
     ] {

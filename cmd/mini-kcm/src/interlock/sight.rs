@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use super::built_in::BuiltInPod;
 
-/// A pod that is gone counts for this time: the kubelet may be replacing it. Longer than a Lease that is not renewed
-/// counts, so that in between the manager is not taken for one that cannot be seen.
+/// A pod that is gone counts for this time: the kubelet may be replacing it. Longer than an expired Lease counts as held.
+/// Otherwise there would be seconds with a held Lease and no pod, as with a manager whose pod cannot be seen.
 const POD_GONE_AFTER: Duration = Duration::from_secs(30);
 /// A Lease counts as held for this time after it has expired: its manager may be restarting.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// The default of `--leader-elect-lease-duration`.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A manager that was seen counts as seen for this time. Longer than its writes are recent for
-/// [`preflight`](crate::preflight).
+/// A manager is remembered for this time after it was last observed. Longer than [`preflight`](crate::preflight) reports
+/// its writes.
 const REMEMBERED: Duration = Duration::from_secs(20 * 60);
 /// A read that is refused for this time after it was allowed is refused for good. An API server that has just started
 /// refuses everything for a few seconds.
@@ -79,7 +79,7 @@ pub(super) fn is_written_by_other_manager(lease: &Value) -> bool {
 /// with others, so it counts as present for a while. Times in objects are not compared with our clock.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    /// Each pod, and when it was last observed.
+    /// Each pod, and since when it is missing; `None` while it exists.
     pods: BTreeMap<String, (BuiltInPod, Option<Instant>)>,
     /// The last record of the Lease of the built-in manager.
     lease: Option<ObservedLease>,
@@ -103,7 +103,7 @@ struct Right {
 }
 
 impl Right {
-    /// Adds the result of a read. True when it says nothing, because the right is refused only since a moment ago.
+    /// Adds the result of a read. True when it may be refused only for a moment, so that it says nothing.
     fn observe(&mut self, is_refused: bool, now: Instant) -> bool {
         self.was_allowed |= !is_refused;
         if !is_refused {
@@ -148,8 +148,8 @@ pub(super) struct Managers {
     pub(super) pods: Vec<BuiltInPod>,
     pub(super) built_in_lease: Hold,
     pub(super) our_lease_is_foreign: bool,
-    /// A manager was observed since this process started.
-    pub(super) has_seen_manager: bool,
+    /// A manager was observed in the last 20 minutes.
+    pub(super) has_recent_manager: bool,
 }
 
 /// Whether a manager may lead with the Lease of the built-in manager.
@@ -190,12 +190,12 @@ impl Sight {
         if !self.pods.is_empty() || is_renewed && matches!(built_in_lease, Hold::Held { .. }) {
             self.manager_seen = Some(now);
         }
-        let seen = self.manager_seen.is_some_and(|it| now.saturating_duration_since(it) < REMEMBERED);
+        let has_recent_manager = self.manager_seen.is_some_and(|it| now.saturating_duration_since(it) < REMEMBERED);
         self.last = Some(Managers {
             pods: self.pods.values().map(|(pod, _)| pod.clone()).collect(),
             built_in_lease,
             our_lease_is_foreign,
-            has_seen_manager: seen,
+            has_recent_manager,
         });
         self.last.clone()
     }
@@ -219,8 +219,8 @@ impl Sight {
     }
 
     fn observe_pods(&mut self, pods: Vec<BuiltInPod>, now: Instant) {
-        for (_, last_seen) in self.pods.values_mut() {
-            last_seen.get_or_insert(now);
+        for (_, missing_since) in self.pods.values_mut() {
+            missing_since.get_or_insert(now);
         }
         // A pod with new flags replaces the one of the same name.
         self.pods.extend(pods.into_iter().map(|it| (it.pod.clone(), (it, None))));
@@ -335,7 +335,7 @@ mod tests {
     async fn manager_that_was_seen_is_remembered_for_a_while() {
         let (mut sight, start) = (Sight::default(), Clock::system().now());
         let mut has_seen = |seconds: u64, look: Look| {
-            sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap().has_seen_manager
+            sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap().has_recent_manager
         };
         let with = |built_in_lease: LeaseLook| Look { built_in_lease, ..Look::default() };
         assert!(!has_seen(0, with(LeaseLook::Hidden)));

@@ -92,7 +92,7 @@ fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<
         return None;
     }
     let is_free = managers.built_in_lease == Hold::Free;
-    if is_free && managers.has_seen_manager {
+    if is_free && managers.has_recent_manager {
         // It is gone. Its last writes may still be recent.
         return None;
     }
@@ -126,24 +126,28 @@ fn is_visible(managers: &Managers) -> bool {
     }
 }
 
-/// While we lead, no manager runs the controllers that the other manager of our Lease would run and we do not.
+/// Another manager waits for our Lease. Controllers that only that one has run nowhere while we lead, so we must not lead.
 fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
     let lease = ours.lease.as_ref().filter(|_| !ours.partial_takeover)?;
     let of_pods = managers.pods.iter().filter(|it| it.lease.as_ref() == Some(lease));
     let mut others: Vec<(&str, BuiltInControllers)> =
         of_pods.map(|it| (it.pod.as_str(), it.controllers.clone())).collect();
     if others.is_empty() && managers.our_lease_is_foreign {
-        others.push(("its last holder", BuiltInControllers::unreadable()));
+        others.push((
+            "its last holder (delete the Lease if that does not exist any more)",
+            BuiltInControllers::unreadable(),
+        ));
     }
     let missing = |controllers: &BuiltInControllers| -> Vec<&str> {
         let is_missing =
             |it: &&KnownController| it.default != Removed && controllers.contains(it) && !ours.is_running(it);
         KNOWN.iter().filter(is_missing).map(|it| it.name).collect()
     };
-    let (who, missing) = others.iter().map(|(who, it)| (who, missing(it))).find(|(_, it)| !it.is_empty())?;
+    let (manager, missing) =
+        others.iter().map(|(manager, it)| (manager, missing(it))).find(|(_, it)| !it.is_empty())?;
     let LeaseKey { namespace, name } = lease;
     Some(format!(
-        "refusing to lead with the Lease {namespace}/{name}: then no manager would run controllers that {who} runs: {}; \
+        "refusing to lead with the Lease {namespace}/{name}: then no manager would run controllers that {manager} runs: {}; \
          --partial-takeover leads without them",
         missing.join(", ")
     ))
@@ -191,7 +195,7 @@ mod tests {
     }
 
     fn managers(pods: Vec<BuiltInPod>, built_in_lease: Hold) -> Managers {
-        Managers { pods, built_in_lease, our_lease_is_foreign: false, has_seen_manager: true }
+        Managers { pods, built_in_lease, our_lease_is_foreign: false, has_recent_manager: true }
     }
 
     /// Held by a manager that has no pod.
@@ -205,7 +209,7 @@ mod tests {
 
     /// Managers of which none was ever seen.
     fn never_seen(built_in_lease: Hold) -> Managers {
-        Managers { has_seen_manager: false, ..managers(vec![], built_in_lease) }
+        Managers { has_recent_manager: false, ..managers(vec![], built_in_lease) }
     }
 
     #[test]

@@ -458,7 +458,7 @@ async fn leader_that_cannot_look_for_five_minutes_steps_down() {
         fail_looks(&cluster, failure, Duration::MAX);
         let Exit::Failed(cause) = replica.ended().await else { panic!("it cannot look") };
         assert_eq!(cause, "cannot look for other controller managers for 300 s");
-        assert!(begin.elapsed() <= SECOND * 310, "{:?}", begin.elapsed());
+        assert!((SECOND * 295..=SECOND * 310).contains(&begin.elapsed()), "{:?}", begin.elapsed());
         wait_until("the Lease is released", || !leads_beside(&cluster)).await;
     }
 }

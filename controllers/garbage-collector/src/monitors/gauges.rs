@@ -31,13 +31,20 @@ pub(super) fn register(metrics: &Metrics, monitors: Weak<Monitors>) {
         ),
     };
     metrics.before_encode(move || {
-        if let Some(monitors) = monitors.upgrade() {
-            gauges.refresh(&monitors);
+        match monitors.upgrade() {
+            Some(monitors) => gauges.refresh(&monitors),
+            // The controller was stopped. If it was started again, its own gauges are set after these.
+            None => gauges.reset(),
         }
     });
 }
 
 impl Gauges {
+    fn reset(&self) {
+        let Self { nodes, monitors, unsynced } = self;
+        [nodes, monitors, unsynced].into_iter().for_each(IntGaugeVec::reset);
+    }
+
     fn refresh(&self, monitors: &Monitors) {
         let set = |of: &IntGaugeVec, state: &str, count: usize| {
             of.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
