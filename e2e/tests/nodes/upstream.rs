@@ -1,6 +1,6 @@
 //! The equality with the upstream manager: both look after the same nodes and pods, each on an API server of its own.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use e2e::{
     Assets, ControlPlane, Flavour, Manager, Options,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cases::{Case, State, Step, cases},
-    setup::{NOT_READY, Nodes, UNREACHABLE, launch, node_path, pod_path, taint},
+    setup::{NOT_READY, Nodes, UNREACHABLE, deleted_at, launch, node_path, pod_path, seconds, taint, tainted_at},
 };
 
 const CONTROLLERS: &str =
@@ -26,6 +26,9 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(2);
 /// How long the last changes may take, once all cases are played.
 const TO_SETTLE: Duration = Duration::from_secs(30);
+/// How much the times of both managers may differ, in seconds: upstream observes a renewal and its absence up to a second
+/// late each, and times of the API have no fraction.
+const TIME_DIFFERENCE: i64 = 3;
 /// The figures of zones on the page of metrics.
 const ZONE_FIGURES: [&str; 3] =
     ["node_collector_zone_size", "node_collector_unhealthy_nodes_in_zone", "node_collector_zone_health"];
@@ -85,6 +88,35 @@ impl Run {
         }
         results.extend(self.zones().await?);
         Ok(results)
+    }
+
+    /// How long silence lasted until the conditions showed it, how long after them the taint was added, and how long after
+    /// the taint each pod was deleted. All in seconds.
+    async fn times(&self) -> anyhow::Result<BTreeMap<String, i64>> {
+        let leases = self.nodes.admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases").await?;
+        let leases = leases["items"].as_array().into_iter().flatten();
+        let renewals: BTreeMap<&str, i64> =
+            leases.filter_map(|it| Some((name(it), seconds(&it["spec"]["renewTime"])?))).collect();
+        let mut times = BTreeMap::new();
+        let mut insert = |key: String, from: Option<i64>, to: Option<i64>| {
+            times.extend(from.zip(to).map(|(from, to)| (key, to - from)));
+        };
+        for node in self.nodes.all_nodes() {
+            let (node_name, ready) = (name(&node), condition(&node, "Ready"));
+            let changed = seconds(&ready["lastTransitionTime"]);
+            if ready["status"] == "Unknown" {
+                insert(format!("{node_name}: silence"), renewals.get(node_name).copied(), changed);
+            }
+            for key in [UNREACHABLE, NOT_READY] {
+                insert(format!("{node_name}: taint {key}"), changed, tainted_at(&node, key));
+            }
+        }
+        for pod in self.nodes.all_pods().iter().filter(|it| is_deleting(it)) {
+            let node = self.nodes.node(text(&pod["spec"]["nodeName"]));
+            let tainted = node.and_then(|it| tainted_at(&it, UNREACHABLE).or_else(|| tainted_at(&it, NOT_READY)));
+            insert(format!("{}: deletion", name(pod)), tainted, deleted_at(pod));
+        }
+        Ok(times)
     }
 
     /// The figures of the zones of existing nodes. Those of other zones depend on the order of a map upstream.
@@ -163,7 +195,7 @@ fn is_reached(nodes: &Nodes, name: &str, state: State) -> bool {
     }
 }
 
-/// A node with its conditions. Times are compared only by what they mean.
+/// A node with its conditions. Times are compared by [`assert_equal_times`].
 fn comparable_node(node: &Value) -> Value {
     let mut compared = equality::comparable(node);
     if let Some(taints) = compared["spec"]["taints"].as_array_mut() {
@@ -206,8 +238,26 @@ fn comparable_pod(pod: &Value) -> Value {
     compared
 }
 
+/// Both managers must have acted after the same times, and ours never before the grace is over.
+fn assert_equal_times(ours: &BTreeMap<String, i64>, theirs: &BTreeMap<String, i64>) {
+    assert!(ours.keys().eq(theirs.keys()), "ours: {ours:?}, theirs: {theirs:?}");
+    let of = |kind: &str| ours.keys().filter(|it| it.contains(kind)).count();
+    assert!(of(": silence") > 10 && of(": taint") > 10 && of(": deletion") > 2, "too few times: {ours:?}");
+    let grace = i64::try_from(GRACE.as_secs()).unwrap();
+    for (what, ours) in ours {
+        let theirs = theirs[what];
+        assert!((ours - theirs).abs() <= TIME_DIFFERENCE, "{what}: ours after {ours} s, theirs after {theirs} s");
+        // Times have no fraction.
+        assert!(!what.contains(": silence") || *ours >= grace - 1, "{what}: ours after {ours} s");
+    }
+    report(&format!(
+        "nodes: {} times of conditions, taints and deletions are those of the upstream manager",
+        ours.len()
+    ));
+}
+
 /// Each case runs under both managers at the same time. Nodes with conditions, taints, labels and annotations, pods,
-/// events and the figures of the zones must be equal. With `E2E_MANAGER=go` the upstream manager is compared with
+/// events, the figures of the zones and the times between silence, taint and eviction must be equal. With `E2E_MANAGER=go` the upstream manager is compared with
 /// itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_and_pods_are_those_of_the_upstream_manager() {
@@ -220,6 +270,7 @@ async fn nodes_and_pods_are_those_of_the_upstream_manager() {
             .unwrap();
     let equal = until_equal(TO_SETTLE, async || ours.results().await, async || theirs.results().await);
     let equal = equal.await.unwrap();
+    assert_equal_times(&ours.times().await.unwrap(), &theirs.times().await.unwrap());
     report(&format!("{} cases of nodes and pods are equal: {equal} objects, events and figures", cases.len()));
 }
 

@@ -1,4 +1,4 @@
-//! Who wrote what, by the audit log of the API server.
+//! What each manager wrote, by the audit log of the API server.
 
 use std::{collections::BTreeMap, time::Duration};
 
