@@ -302,7 +302,7 @@ enum OwnerJob {
     Finished,
     /// It does not exist, or another Job has its name.
     Missing,
-    /// Another controller manages it, or would have released the pods of a missing Job. Its pods are not changed.
+    /// Another controller manages it, or it is missing and another controller may have managed it. Its pods are not changed.
     Foreign,
     /// The cache cannot be read now.
     Unknown(ObjectKey),

@@ -79,8 +79,7 @@ fn candidates(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Vec<Arc<Pod>>, Sto
         FinalizerRemovalKey::Job { namespace, name, uid } => {
             let mut pods = ctx.pod_indexes.work.get(uid)?;
             pods.extend(ctx.pod_indexes.orphans.get(uid)?);
-            // Only pods whose ownerReference matches the key. The check of this namespace and name proves nothing for
-            // pods with another name or namespace in their reference.
+            // Only the Job of this namespace and name is checked, so pods whose reference has another name are left out.
             pods.retain(|it| it.meta.namespace == *namespace && is_named(it, name));
             Ok(pods)
         }

@@ -54,7 +54,7 @@ pub(crate) struct SnapshotInputs {
 pub(crate) enum Unseen {
     /// The caches show all writes.
     Nothing,
-    /// It is not known whether some pods were created. Until then no pod may be created and the Job must not end;
+    /// It is not known whether some pods were created. Until it is, no pod may be created and the Job must not end;
     /// existing pods may be deleted.
     UnknownCreates,
     /// Pods were created or deleted. Until the caches show that, no pod may be created or deleted.

@@ -1,6 +1,6 @@
 //! Quotas, terminating namespaces, lost responses, and pods that never end.
 
-use harness::{failure, pass};
+use harness::{NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
@@ -381,16 +381,20 @@ async fn a_lost_create_response_delays_creations_but_not_a_lower_parallelism() {
 async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     let world = World::new();
     let _manager = world.start().await;
-    let mut creations = 0;
-    world.fail_requests(move |line, _| {
-        creations += i32::from(line == "create pods");
-        // Longer than the client's timeout; the server then creates the pod.
-        (line == "create pods" && creations == 3).then_some(Interception::Delay(40 * SEC))
-    });
-    world.job("j", json!({ "parallelism": 3, "completions": 9 }));
-    pass(5 * SEC).await;
+    lose_one_response(&world).await;
+    let lost = world.calls().into_iter().filter(|it| it.verb == "create" && it.resource == "pods").nth(2);
     world.edit("j", |spec| spec["suspend"] = json!(true));
-    pass(100 * SEC).await;
+    pass(3 * SEC).await;
+    assert_eq!((world.active_pods(), world.count("j", "active")), (vec![], 0));
+    // The server stores it now.
+    let mut late = lost.unwrap().json();
+    late["apiVersion"] = json!("v1");
+    late["kind"] = json!("Pod");
+    late["metadata"]["name"] = json!("late");
+    late["metadata"]["namespace"] = json!(NAMESPACE);
+    world.cluster.create(late);
+    assert_eq!(world.active_pods(), ["late"]);
+    pass(5 * SEC).await;
     assert_eq!((world.active_pods(), world.with_finalizer(), world.count("j", "active")), (vec![], 0, 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }

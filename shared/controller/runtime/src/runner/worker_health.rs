@@ -107,7 +107,7 @@ impl WorkerHealth {
     {
         let name = queue.name();
         let queue = queue.clone();
-        let backlog = move || Backlog { depth: queue.len(), oldest: queue.oldest() };
+        let backlog = move || Backlog { depth: queue.len(), oldest: queue.longest_wait() };
         let state = Mutex::new(State { last_polls: vec![None; workers], active: None });
         Self(Arc::new(Inner { queue: name, clock, backlog: Box::new(backlog), state }))
     }

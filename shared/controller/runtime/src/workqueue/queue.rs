@@ -74,10 +74,10 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         let now = self.0.clock.now();
         if delay.is_zero() {
             let mut core = self.0.core.lock();
-            let counts = !core.is_shut_down();
+            let is_open = !core.is_shut_down();
             let added = core.add(key, Lane::Now, now);
             drop(core);
-            self.count_retry(counts);
+            self.count_retry(is_open);
             self.on_added(added);
         } else {
             self.delay(|core| core.add_after(key, add_capped(now, delay)));
@@ -189,7 +189,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
 
     /// How long the longest waiting key of both lanes has been queued.
     #[must_use]
-    pub fn oldest(&self) -> Option<Duration> {
+    pub fn longest_wait(&self) -> Option<Duration> {
         let now = self.0.clock.now();
         let since = self.0.core.lock().oldest();
         since.map(|it| now.saturating_duration_since(it))
@@ -222,12 +222,12 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     /// Applies `change`, which delays a key, and notifies waiting `get` calls when the next deadline becomes earlier.
     fn delay<T>(&self, change: impl FnOnce(&mut Core<K>) -> T) -> T {
         let mut core = self.0.core.lock();
-        let counts = !core.is_shut_down();
+        let is_open = !core.is_shut_down();
         let before = core.next_deadline();
         let result = change(&mut core);
         let moved = core.next_deadline() != before;
         drop(core);
-        self.count_retry(counts);
+        self.count_retry(is_open);
         if moved {
             self.0.wake.notify_waiters();
         }

@@ -117,7 +117,7 @@ impl Layers {
         if !self.0.retries {
             return self.send_identified(request).await;
         }
-        // A 503 does not show that a write did not happen, so nothing that follows shows it either.
+        // After a 503 the write may have happened. Later responses to the same request do not change that.
         let mut may_have_happened = false;
         match self.send_with_retries(request, &mut may_have_happened).await {
             Err(ApiError::NotSent(why)) if may_have_happened => {
