@@ -14,6 +14,7 @@ use crate::rules::{
     retention::ClaimOwners,
     rollout::{DeleteCause, Rollout, is_created_at_update_revision, rollout},
     snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
+    status::count_current,
 };
 
 /// With [`REPLACE_BLOCKED`], a pod that has not been ready for this long is broken, in seconds.
@@ -328,7 +329,11 @@ impl<'a> Plan<'a> {
 
 /// The revision of a new pod (`newVersionedStatefulSetPod`).
 fn new_revision(snapshot: &Snapshot<'_>, ordinal: i32) -> PodRevision {
-    if is_created_at_update_revision(snapshot, ordinal, 0) { PodRevision::Update } else { PodRevision::Current }
+    if is_created_at_update_revision(snapshot, ordinal, snapshot.set.status.current) {
+        PodRevision::Update
+    } else {
+        PodRevision::Current
+    }
 }
 
 /// The pod to replace: the highest outdated one that is broken, if the user allows it and nothing else changes.
@@ -347,7 +352,7 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
     let is_broken = |it: &&Slot<'a>| it.pod.is_some_and(|it| snapshot.is_outdated(it) && !is_running_and_ready(it));
     let Some((slot, pod)) = above.find(is_broken).and_then(|it| Some((it, it.pod?))) else { return Due::Never };
     let can_be_created = identity::label_fault(&pod.meta.name, snapshot.revisions.update).is_none();
-    if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, 1) {
+    if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, count_current(snapshot) - 1) {
         return Due::Never;
     }
     let Some(since) = WaitCause::NotReady.since(pod) else { return Due::Never };

@@ -2,7 +2,10 @@
 
 use api::{Pod, UpdateStrategyType};
 
-use crate::rules::snapshot::{Slot, Snapshot, is_running_and_ready};
+use crate::rules::{
+    snapshot::{Slot, Snapshot, is_running_and_ready},
+    status::count_current,
+};
 
 /// Why a pod is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +98,9 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     }
     let outdated = || above.iter().rev().filter(can_go);
     let broken = outdated().filter(|it| it.is_unavailable && !it.is_ready).zip(1..);
+    let current = count_current(snapshot);
     let (broken, too_low): (Vec<_>, Vec<_>) =
-        broken.partition(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, *deleted));
+        broken.partition(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, current - *deleted));
     let (not_yet_available, available): (Vec<_>, Vec<_>) =
         outdated().filter(|it| it.is_ready || !it.is_unavailable).partition(|it| it.is_unavailable);
     let budget = limit.saturating_sub(unavailable - too_low.len() - not_yet_available.len());
@@ -104,16 +108,14 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     broken.chain(not_yet_available.into_iter().chain(available).filter_map(update).take(budget)).collect()
 }
 
-/// Whether a new pod of this ordinal gets the update revision, after `deleted` pods of the current revision were
-/// deleted. Without the block `rollingUpdate` the stored status decides: a missing pod must not be updated early, and a
-/// broken lower pod must not be created again and again at the current revision.
-pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, deleted: i32) -> bool {
+/// Whether a new pod of this ordinal gets the update revision. Without the block `rollingUpdate` the number of `current` pods
+/// in the status decides: a missing pod must not be updated early, and a broken lower pod must not be created again and
+/// again at the current revision.
+pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, current: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {
         Some(rolling_update) => rolling_update.partition,
-        None if spec.update_strategy == UpdateStrategyType::RollingUpdate => {
-            snapshot.set.status.current.saturating_sub(deleted)
-        }
+        None if spec.update_strategy == UpdateStrategyType::RollingUpdate => current,
         None => 0,
     };
     ordinal >= spec.start.saturating_add(kept)

@@ -28,6 +28,13 @@ pub(crate) fn next_status(snapshot: &Snapshot<'_>, collision_count: i32, deleted
     status
 }
 
+/// The number of pods that count as current, unless this sync deletes them for an update.
+pub(crate) fn count_current(snapshot: &Snapshot<'_>) -> i32 {
+    let pods = snapshot.slots.iter().filter_map(|it| it.pod).chain(snapshot.condemned.iter().map(|it| it.pod));
+    let is_current = |it: &&Pod| it.meta.deletion.is_none() && revision(it) == snapshot.revisions.current;
+    i32::try_from(pods.filter(is_current).count()).unwrap_or(i32::MAX)
+}
+
 fn count(status: &mut StatefulSetStatus, snapshot: &Snapshot<'_>, pod: &Pod) {
     status.replicas += 1;
     if is_running_and_ready(pod) {

@@ -470,6 +470,9 @@ fn a_parallel_set_without_the_block_replaces_a_broken_pod_only_if_the_new_one_is
     let two_left = set_with(spec.clone(), json!({}), json!({ "currentReplicas": 2 }));
     assert_eq!(decided(&two_left, &["0 old running", "1 old ready", "2 new ready"], BUDGET), "delete 1 Update");
     assert_eq!(decided(&two_left, &["0 old running", "1 old ready", "2 new running"], BUDGET), "");
+    // The status was written before the lowest pod was created.
+    let late = set_with(spec.clone(), json!({}), json!({ "currentReplicas": 1 }));
+    assert_eq!(decided(&late, &["0 old running", "1 old ready", "2 new ready"], BUDGET), "delete 1 Update");
     let one_left = set_with(spec, json!({}), json!({ "currentReplicas": 1 }));
     assert_eq!(decided(&one_left, &["0 old running", "1 new ready", "2 new ready"], BUDGET), "delete 0 Broken");
     assert_eq!(
