@@ -37,7 +37,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// A new leader does not look again if a look began this recently, as on a standby. Its list of pods would delay the first
 /// list of each controller by up to 100 ms (KEP-2340).
 const RECENT: Duration = Duration::from_secs(4);
-/// How long a new leader tries to look before it steps down. Longer than a refused read may be refused for a moment only.
+/// How long a new leader tries to look before it steps down. Longer than an API server that has just started refuses reads.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 /// A leader steps down if no look has succeeded for this time. An overloaded API server should not stop it.
 const BLIND_AFTER: Duration = Duration::from_secs(300);

@@ -205,8 +205,8 @@ fn creations(
     create.iter().map(write).collect()
 }
 
-/// The name of a new pod. A pod that was released from this set may still have the first name. If a pod of this set on
-/// this node has it that the plan did not know, the name is kept, so that the server refuses a second pod.
+/// The name of a new pod. A pod that was released from this set may still have the first name. If it is the
+/// name of a pod of this set on this node that the plan did not know, it is kept, so that the server refuses a second pod.
 fn free_name(ctx: &Ctx, set: &DaemonSet, owner: &Owner, creation: &Creation<'_>) -> Result<String, StoreError> {
     let (namespace, node) = (&set.meta.namespace, &creation.node.meta.name);
     let mut known: Vec<Uid> = creation.known.iter().map(|it| it.meta.uid.clone()).collect();

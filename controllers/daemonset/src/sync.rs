@@ -36,7 +36,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&set.meta.uid);
     }
-    // The garbage collector deletes or orphans its pods and revisions, in any order. A status would be wrong, so none is written.
+    // The garbage collector deletes or orphans its pods and revisions, in any order. A status would be wrong, so none is
+    // written.
     if set.meta.deletion.is_some() {
         return Ok(Outcome::Done);
     }

@@ -27,7 +27,7 @@ pub(crate) async fn watch_observation(ctx: Arc<Ctx>, end: CancellationToken) {
     // grace periods begin now.
     let begin = || ctx.state.lock().nodes.restart(ctx.clock.boot(), None);
     observe(&watches, end, begin, |interrupted, time| check(&ctx, interrupted, time)).await;
-    // A controller that is stopped in the middle of a term judges no node on purpose.
+    // The controller was stopped, perhaps in the middle of a term. The alert about this gauge must end.
     ctx.meters.set_suspended(false);
 }
 

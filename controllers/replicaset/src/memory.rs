@@ -38,7 +38,6 @@ struct SetMemory {
     unwanted_deletions: Vec<UnknownDeletion>,
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
-    /// The namespace of the set is terminating. It never becomes active again.
     /// When a creation was refused because the namespace is terminating.
     namespace_terminating_at: Option<Instant>,
     /// The last status that we wrote, or tried to write.

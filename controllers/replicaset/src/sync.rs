@@ -19,7 +19,7 @@ use crate::{
     rules::{
         backoff::streak,
         notices::notices,
-        plan::{Plan, PodChange, Snapshot, plan, wanted},
+        plan::{NAMESPACE_CHECK, Plan, PodChange, Snapshot, plan, wanted},
         status::{Managed, next_status, status_write, transfer},
         victims::{NodeRanks, age_ratios, victims},
     },
@@ -111,7 +111,11 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         next = plan.check_after();
         let victims = victims_of(ctx, &snapshot, &plan);
         let deleted = victims.iter().map(|it| it.meta.uid.clone()).collect();
-        (apply(ctx, &owner, &snapshot, &plan, victims).await, Managed::Done, deleted)
+        let done = apply(ctx, &owner, &snapshot, &plan, victims).await;
+        if ctx.memory.is_namespace_terminating(&owner.uid, ctx.clock.now()) {
+            next = earliest(next, Some(NAMESPACE_CHECK));
+        }
+        (done, Managed::Done, deleted)
     } else {
         let done = repeat_deletions(ctx, set, &owner, &active, &expected_deletions).await;
         (done, Managed::Skipped, expected_deletions)

@@ -105,8 +105,8 @@ impl ApplyError {
     }
 }
 
-/// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's
-/// `slowStartBatch`). After a batch with a failure nothing more is done, but see [`Plan::slots_at`]. Slots for which nothing is done count as
+/// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's `slowStartBatch`).
+/// After a batch with a failure nothing more is done, but see [`Plan::slots_at`]. Slots for which nothing is done count as
 /// successes, up to [`FIRST_BATCH`], so that a slot that always fails does not prevent the actions for the others.
 pub(crate) async fn apply(
     ctx: &Ctx,

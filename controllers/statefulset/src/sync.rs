@@ -163,7 +163,8 @@ async fn claim_pods(
     Ok(claimed.map_err(SyncError::Pods)?.objects)
 }
 
-/// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. If the outcome is unknown, the server is asked.
+/// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. If the outcome is unknown, the server
+/// is asked.
 async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
     let read = async |pod: Arc<Pod>| {
@@ -196,8 +197,8 @@ async fn find_revisions(
     history: &[Arc<ControllerRevision>],
 ) -> Result<(SetRevisions, i32), SyncError> {
     let collision_count = set.status.collision_count.unwrap_or_default();
-    // The garbage collector deletes or orphans the revisions of a set that is being deleted. An orphaned one is not in the history, and would be
-    // created again.
+    // The garbage collector deletes or orphans the revisions of a set that is being deleted. An orphaned one is not in the
+    // history, and would be created again.
     if owner.deleting {
         let of_status = |name: &str| Revision { name: name.into(), data: Box::default() };
         let current = of_status(&set.status.current_revision);

@@ -256,9 +256,9 @@ fn assert_equal_times(ours: &BTreeMap<String, i64>, theirs: &BTreeMap<String, i6
     ));
 }
 
-/// Each case runs under both managers at the same time. Nodes with conditions, taints, labels and annotations, pods,
-/// events, the figures of the zones and the times between silence, taint and eviction must be equal. With `E2E_MANAGER=go` the upstream manager is compared with
-/// itself.
+/// Each case runs under both managers at the same time. Nodes with conditions, taints, labels and annotations, pods, events,
+/// the figures of the zones and the times between silence, taint and eviction must be equal. With `E2E_MANAGER=go` the
+/// upstream manager is compared with itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_and_pods_are_those_of_the_upstream_manager() {
     let scenario = "nodes: conditions, taints, evictions and events are those of the upstream manager";

@@ -133,10 +133,7 @@ fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
     let mut others: Vec<(&str, BuiltInControllers)> =
         of_pods.map(|it| (it.pod.as_str(), it.controllers.clone())).collect();
     if others.is_empty() && managers.our_lease_is_foreign {
-        others.push((
-            "its last holder (delete the Lease if that does not exist any more)",
-            BuiltInControllers::unreadable(),
-        ));
+        others.push(("its last holder", BuiltInControllers::unreadable()));
     }
     let missing = |controllers: &BuiltInControllers| -> Vec<&str> {
         let is_missing =
@@ -148,7 +145,7 @@ fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
     let LeaseKey { namespace, name } = lease;
     Some(format!(
         "refusing to lead with the Lease {namespace}/{name}: then no manager would run controllers that {manager} runs: {}; \
-         --partial-takeover leads without them",
+         --partial-takeover leads without them. If that manager does not exist any more, delete the Lease",
         missing.join(", ")
     ))
 }

@@ -7,7 +7,7 @@ use clock::Timestamp;
 use events::EventType;
 
 use crate::rules::conditions::{
-    NEW_SET_AVAILABLE, PROGRESSING, SET_UPDATED, TIMED_OUT, progressing, remove, replace, set,
+    NEW_SET_AVAILABLE, PAUSED, PROGRESSING, RESUMED, SET_UPDATED, TIMED_OUT, progressing, remove, replace, set,
 };
 
 /// Whether all pods are of the present template and available, and there are no others (`DeploymentComplete`).
@@ -91,12 +91,13 @@ pub(crate) fn event(deployment: &Deployment, after: &DeploymentStatus) -> Option
     let before = &deployment.status;
     let condition = after.condition(PROGRESSING)?;
     // Without an earlier condition nothing was rolled out.
-    before.condition(PROGRESSING).filter(|it| it.reason != condition.reason)?;
+    let earlier = before.condition(PROGRESSING).filter(|it| it.reason != condition.reason)?;
     let message = condition.message.to_string();
     match &*condition.reason {
         TIMED_OUT => Some((EventType::Warning, TIMED_OUT, message)),
-        // After a pause of a rollout that was complete already nothing has ended.
-        NEW_SET_AVAILABLE if !has_all_pods(deployment, before) => Some((EventType::Normal, NEW_SET_AVAILABLE, message)),
+        // Nothing ends with a pause of a complete rollout. A rollout that became complete during the pause is not reported.
+        NEW_SET_AVAILABLE if [PAUSED, RESUMED].contains(&&*earlier.reason) && has_all_pods(deployment, before) => None,
+        NEW_SET_AVAILABLE => Some((EventType::Normal, NEW_SET_AVAILABLE, message)),
         _ => None,
     }
 }
@@ -106,7 +107,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::rules::conditions::{PAUSED, RESUMED};
     use crate::testing::{NOW, at, deployment_with};
 
     fn now() -> Timestamp {

@@ -107,8 +107,7 @@ impl Plan {
         match self.waiting {
             Some(Waiting::Backoff(delay)) => Some(delay),
             Some(Waiting::CreationLimit) => Some(LIMIT_CHECK),
-            Some(Waiting::Namespace) => Some(NAMESPACE_CHECK),
-            None => None,
+            Some(Waiting::Namespace) | None => None,
         }
     }
 }
@@ -179,7 +178,6 @@ mod tests {
         }
         let terminating = |replicas| check(replicas, 2, |it| it.namespace_terminates = true);
         assert_eq!(terminating(3), Plan { pods: PodChange::Keep, waiting: Some(Waiting::Namespace) });
-        assert_eq!(terminating(3).check_after(), Some(NAMESPACE_CHECK), "it may be another namespace then");
         assert_eq!(terminating(1).pods, PodChange::Delete(1));
     }
 }

@@ -132,7 +132,22 @@ async fn acceptance_rs_007_in_a_terminating_namespace_one_creation_is_tried_and_
     assert_eq!((world.event_count("FailedCreate").await, world.failure_reason()), (0, None));
     assert!(world.logged("cannot create").is_empty());
     assert_eq!(crate::world::waiting(&manager), 0);
-    // The namespace exists again, and the API server has learned it late.
+}
+
+/// An API server may learn late that the namespace exists again.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_a_terminating_namespace_refused_is_tried_again_after_five_minutes() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden", "message": "it is being terminated" });
+    body["details"]["causes"] = json!([{ "reason": "NamespaceTerminating", "field": "metadata.namespace" }]);
+    world.fail_requests(move |line, _| {
+        let answer = Interception::Answer { status: 403, headers: Vec::new(), body: body.clone() };
+        (line == "create pods").then_some(answer)
+    });
+    world.set(3, json!({}));
+    pass(590 * SEC).await;
+    assert_eq!(world.call_count("create pods"), 2);
     world.cluster.stop_intercepting();
     pass(15 * SEC).await;
     assert_eq!(world.count("replicas"), 3);

@@ -228,7 +228,7 @@ impl<'a> Plan<'a> {
             }
             return Step::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
         }
-        // A claim that is being deleted goes with the pod, so the pod must stay replaceable.
+        // A claim that is being deleted is gone only after the pod, so it must not keep the pod.
         if pod.phase == PodPhase::Pending && !(slot.claims.iter().all(Option::is_some) && has_claim_owners()) {
             let action = Some(Action::CompleteClaims { pod, ordinal });
             return Step { action, stops: snapshot.is_ordered(), waits_for: Some(WaitCause::NotReady) };

@@ -101,16 +101,20 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     let current = count_current(snapshot);
     let (broken, too_low): (Vec<_>, Vec<_>) =
         broken.partition(|(it, deleted)| is_created_at_update_revision(snapshot, it.ordinal, current - *deleted));
-    let (not_yet_available, available): (Vec<_>, Vec<_>) =
-        outdated().filter(|it| it.is_ready || !it.is_unavailable).partition(|it| it.is_unavailable);
+    let next = i32::try_from(broken.len()).unwrap_or(i32::MAX).saturating_add(1);
+    let is_updated =
+        |it: &&Target<'a>| is_created_at_update_revision(snapshot, it.ordinal, current.saturating_sub(next));
+    let not_yet_available: Vec<_> =
+        outdated().filter(|it| it.is_unavailable && it.is_ready).filter(is_updated).collect();
+    let available = outdated().filter(|it| !it.is_unavailable);
     let budget = limit.saturating_sub(unavailable - too_low.len() - not_yet_available.len());
     let broken = broken.into_iter().filter_map(|(it, _)| Some((it.pod?, DeleteCause::Broken)));
     broken.chain(not_yet_available.into_iter().chain(available).filter_map(update).take(budget)).collect()
 }
 
 /// Whether a new pod of this ordinal gets the update revision. Without the block `rollingUpdate` the number of `current` pods
-/// in the status decides: a missing pod must not be updated early, and a broken lower pod must not be created again and
-/// again at the current revision.
+/// decides: that of the status for a new pod, and the number that will remain for a pod to delete. A missing pod must not be
+/// updated early, and a broken lower pod must not be created again and again at the current revision.
 pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, current: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {

@@ -28,9 +28,9 @@ pub(crate) enum Decision {
 /// count from the observation of the taint that it tolerates. The pod has to leave when the first of these times is
 /// over. An edit of tolerationSeconds or a further taint moves that time (k/k#108982).
 ///
-/// If one of `not-ready` and `unreachable` has replaced the other one, the node was not ready in between. Then the
-/// longer one of the two tolerations, counted from the first taint, is a limit too, if both have one. Otherwise a node that changes between
-/// both would keep its pods.
+/// If one of `not-ready` and `unreachable` has replaced the other one, the node was not ready in between. Then the longer one
+/// of the two tolerations, counted from the first taint, is a limit too, if both have one. Otherwise a node that changes
+/// between both would keep its pods.
 ///
 /// If the node is ready again, the node lifecycle controller lifts these two taints. Until `lifted_by` they evict no pod.
 pub(crate) fn decide(

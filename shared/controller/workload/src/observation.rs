@@ -33,8 +33,8 @@ pub enum Missed {
 }
 
 impl Observation {
-    /// Records the result of a check: for how long a watch is interrupted already, if one is. When the watches work again, returns what may have been missed. When the check is
-    /// late, returns [`Missed::All`] at once.
+    /// Records the result of a check: for how long a watch is interrupted already, if one is. When the watches work again,
+    /// returns what may have been missed. When the check is late, returns [`Missed::All`] at once.
     pub fn check(&mut self, now: BootInstant, interrupted_for: Option<Duration>) -> Option<Missed> {
         let since_last = self.last_check.replace(now).map(|it| now.saturating_since(it));
         let since = self.interrupted_since;

@@ -12,7 +12,8 @@ pub const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 /// The server starts to count the timeout of a create when it arrives, and storing also takes time.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// For how long after its first failure a write without an answer is repeated. Usually a connection or etcd works again by then.
+/// For how long after its first failure a write without an answer is repeated. Usually a connection or etcd works again by
+/// then.
 pub const REPEAT_FOR: Duration = Duration::from_secs(10);
 
 /// The delay before the outcome of a write is checked again.

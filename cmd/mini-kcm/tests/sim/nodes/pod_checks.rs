@@ -16,7 +16,7 @@ use super::{
 
 /// For this long a node must be gone before its pods are collected.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// For this long a node must be ready before its pods are evicted because of the taint of an outage.
+/// For this long the pods of a node that is ready again are kept, although it has the taint of an outage.
 const TO_LIFT: Duration = Duration::from_secs(60);
 const DISRUPTION: &str = "DisruptionTarget";
 

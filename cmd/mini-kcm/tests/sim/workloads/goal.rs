@@ -72,10 +72,10 @@ fn unfinished_set(set: &Value, pods: &[Value]) -> Option<String> {
     if let Some(pod) = own.iter().find(|it| is_deleting(it)) {
         return Some(format!("{} of {name} is not gone", pod["metadata"]["name"]));
     }
-    if let Some(pod) = own.iter().find(|it| !selects(selector(set), &it["metadata"]["labels"])) {
+    let active: Vec<&&Value> = own.iter().filter(|it| !has_ended(it)).collect();
+    if let Some(pod) = active.iter().find(|it| !selects(selector(set), &it["metadata"]["labels"])) {
         return Some(format!("{} of {name} is not released", pod["metadata"]["name"]));
     }
-    let active: Vec<&&Value> = own.iter().filter(|it| !has_ended(it)).collect();
     if i64::try_from(active.len()).ok() != Some(replicas) {
         return Some(format!("{name} has {} pods, not {replicas}", active.len()));
     }

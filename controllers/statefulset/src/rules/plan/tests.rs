@@ -473,6 +473,12 @@ fn a_parallel_set_without_the_block_replaces_a_broken_pod_only_if_the_new_one_is
     // The status was written before the lowest pod was created.
     let late = set_with(spec.clone(), json!({}), json!({ "currentReplicas": 1 }));
     assert_eq!(decided(&late, &["0 old running", "1 old ready", "2 new ready"], BUDGET), "delete 1 Update");
+    let mut young = spec.clone();
+    young["minReadySeconds"] = json!(60);
+    let young = set_with(young, json!({}), json!({ "currentReplicas": 3 }));
+    let rows = ["0 old ready:90", "1 old ready:30", "2 old ready:90"];
+    assert_eq!(decided(&young, &rows, BUDGET), "", "it would be created again at the old revision");
+    assert_eq!(decided(&young, &["0 old ready:90", "1 old ready:90", "2 old ready:30"], BUDGET), "delete 2 Update");
     let one_left = set_with(spec, json!({}), json!({ "currentReplicas": 1 }));
     assert_eq!(decided(&one_left, &["0 old running", "1 new ready", "2 new ready"], BUDGET), "delete 0 Broken");
     assert_eq!(
