@@ -7,8 +7,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clock::Clock;
 use e2e::{
-    AuditEvent, ControlPlane, Flavour, Launch, Manager, Options, Rest, eventually, go_manager_or_skip, host_name,
-    namespaces, objects,
+    Audit, AuditEvent, ControlPlane, Flavour, Launch, Manager, Options, Rest, eventually, go_manager_or_skip,
+    host_name, namespaces, objects,
 };
 use fake_nodes::{Environment, Fleet};
 use http::Method;
@@ -71,10 +71,17 @@ async fn wait_until_held_back(manager: &Manager, wanted: bool) {
     .unwrap();
 }
 
-/// The programs that finalized this namespace.
-fn finalized_by(events: &[AuditEvent], name: &str) -> BTreeSet<String> {
-    let of = events.iter().filter(|it| it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded());
-    of.map(|it| it.user_agent.split('/').next().unwrap_or_default().to_owned()).collect()
+/// The programs that finalized this namespace. The server logs a request after its watches have shown the result.
+async fn finalized_by(audit: &mut Audit, name: &str) -> BTreeSet<String> {
+    let is_it = |it: &&AuditEvent| it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded();
+    eventually("the audit event of the end of a namespace", TIME_LIMIT, async || {
+        let of = audit.events()?.iter().filter(is_it);
+        let programs: BTreeSet<String> =
+            of.map(|it| it.user_agent.split('/').next().unwrap_or_default().to_owned()).collect();
+        Ok((!programs.is_empty()).then_some(programs))
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,13 +98,13 @@ async fn controller_is_swapped_and_rolled_back_and_never_runs_twice() {
     for round in 0..3 {
         let name = format!("built-in-{round}");
         create_and_delete(&admin, &name).await;
-        assert_eq!(finalized_by(audit.events().unwrap(), &name), BTreeSet::from([LEASE.to_owned()]));
+        assert_eq!(finalized_by(&mut audit, &name).await, BTreeSet::from([LEASE.to_owned()]));
         remove_built_in(&admin, go).await;
         go = built_in(&plane, &admin, OFF).await;
         let name = format!("ours-{round}");
         let pause = create_and_delete(&admin, &name).await;
         assert!(pause < LONGEST_PAUSE, "{pause:?}");
-        assert_eq!(finalized_by(audit.events().unwrap(), &name), BTreeSet::from(["mini-kcm".to_owned()]));
+        assert_eq!(finalized_by(&mut audit, &name).await, BTreeSet::from(["mini-kcm".to_owned()]));
         wait_until_held_back(&ours, false).await;
         // Back, as `kubeadm upgrade` without the patch does it.
         remove_built_in(&admin, go).await;
