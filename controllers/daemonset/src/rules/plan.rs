@@ -80,7 +80,7 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &m
     let has_ended = |it: &Pod| matches!(it.phase, PodPhase::Failed | PodPhase::Succeeded);
     match node.fit {
         Fit::No => true,
-        _ if has_ended(pod) => true,
+        _ if has_ended(pod) || cannot_be_bound(node, pod) => true,
         _ if snapshot.may_surge() => {
             let running = node.not_deleting().filter(|it| !has_ended(it)).collect();
             surplus_of_surge(snapshot, running).into_iter().any(is_same)
@@ -93,6 +93,12 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &m
                 && (!snapshot.is_available(pod) || take_one(budget))
         }
     }
+}
+
+/// The node takes no new pods, and this one was created before the cache showed that. It would use `maxUnavailable` or
+/// `maxSurge` as long as the node has its taint.
+fn cannot_be_bound(node: &NodePods<'_>, pod: &Pod) -> bool {
+    node.fit == Fit::Keep && pod.node.is_empty()
 }
 
 fn take_one(budget: &mut usize) -> bool {
@@ -118,6 +124,7 @@ impl<'a> Plan<'a> {
         let mut current_stays = false;
         for pod in node.not_deleting() {
             match pod.phase {
+                _ if cannot_be_bound(node, pod) => self.delete.push((pod, DeleteCause::Misplaced)),
                 PodPhase::Failed if may_replace => {
                     may_replace = false;
                     self.delete.push((pod, DeleteCause::Failed));

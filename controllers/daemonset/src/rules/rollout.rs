@@ -121,8 +121,6 @@ fn with_surge<'s, 'a>(snapshot: &'s Snapshot<'a>, desired: usize, max_surge: usi
                 (true, _) => misplaced.push(old),
             },
             (Some(new), Some(old)) if snapshot.is_available(new) => result.delete.push(old),
-            // It was created before the cache showed the taint of the node, and cannot be bound as long as that stays.
-            (Some(new), Some(_)) if node.fit == Fit::Keep && new.node.is_empty() => result.delete.push(new),
             (Some(_), Some(_)) => {
                 surge += usize::from(result.record_waiting(snapshot, node));
             }

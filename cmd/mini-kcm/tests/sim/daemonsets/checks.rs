@@ -140,7 +140,11 @@ fn check_deleted_of(model: &mut Model, owner: &str, uid: &str, pod: &Pod, now: I
     let was_unscheduled = pod.bound_at.is_none_or(|it| it + LAG >= now);
     let must_go = |spec: &Spec| {
         let mut states = model.recent_states(&pod.node, now);
-        states.any(|it| if it.exists { !spec.template.may_stay_on(it) } else { was_unscheduled })
+        states.any(|it| match it.exists {
+            // A pod that is not bound yet cannot be bound to a node that takes no new ones.
+            true => !spec.template.may_stay_on(it) || (was_unscheduled && !spec.template.is_wanted_on(it)),
+            false => was_unscheduled,
+        })
     };
     if set.recent(now).any(must_go) {
         return Ok(());

@@ -155,12 +155,28 @@ fn acceptance_ds_045_on_delete_replaces_nothing() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_bound_is_deleted() {
+    for set in [set(json!({})), rolling(json!(0), json!(1))] {
+        check(
+            &set,
+            &[
+                ("n1 keep: new pending unbound", &["-n1-0 Misplaced"]),
+                ("n1 keep: old ready / new pending unbound", &["-n1-1 Misplaced"]),
+                ("n1 keep: new pending", &[]),
+                ("n1: new pending unbound", &[]),
+            ],
+        );
+    }
+}
+
+#[test]
 fn a_deletion_is_repeated_only_while_it_is_right() {
     let (plain, surge) = (set(json!({})), rolling(json!(0), json!(1)));
     let on_delete = set(json!({ "updateStrategy": { "type": "OnDelete" } }));
     for (set, rows, want) in [
         (&plain, &["n1 no: new ready"][..], true),
         (&plain, &["n1 keep: new ready"], false),
+        (&plain, &["n1 keep: new pending unbound"], true),
         (&plain, &["n1: new ready"], false),
         (&plain, &["n1: new failed"], true),
         (&plain, &["n1: new succeeded"], true),

@@ -131,14 +131,6 @@ fn a_node_that_lost_its_old_pod_does_not_use_the_surge() {
 }
 
 #[test]
-fn a_new_pod_that_cannot_be_bound_does_not_use_the_surge() {
-    assert_eq!(rolled(&surge(1), &["n1 keep: old ready / new pending unbound", "n2: new running"]), ["-n1-1"]);
-    for row in ["n1 keep: old ready / new pending", "n1: old ready / new pending unbound"] {
-        assert_eq!(rolled(&surge(1), &[row, "n2: new running"]), [""; 0], "{row}");
-    }
-}
-
-#[test]
 fn acceptance_ds_055_a_pod_leaves_a_node_that_takes_no_new_ones_when_enough_others_are_available() {
     assert_eq!(rolled(&surge(1), &["n1 keep: old ready", "n2: new ready"]), ["-n1-0"]);
     assert_eq!(rolled(&surge(1), &["n1 keep: old ready", "n2: new running"]), [""; 0]);
