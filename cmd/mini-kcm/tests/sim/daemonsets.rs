@@ -165,6 +165,14 @@ fn first_unfinished(world: &World) -> Option<String> {
     let (pods, revisions) = (cluster.list(PODS, HOME), cluster.list(REVISIONS, HOME));
     let now = world.clock().now();
     cluster.list(SETS, HOME).iter().find_map(|it| {
+        let is_orphan = |pod: &&Value| {
+            pod["metadata"]["labels"]["app"] == it["spec"]["selector"]["matchLabels"]["app"]
+                && pod["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty)
+                && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        if let Some(orphan) = pods.iter().find(is_orphan) {
+            return Some(format!("{} is not adopted", orphan["metadata"]["name"]));
+        }
         let is_of_set = |other: &&Value| other["metadata"]["ownerReferences"][0]["uid"] == it["metadata"]["uid"];
         let newest = revisions.iter().filter(is_of_set).max_by_key(|it| it["revision"].as_i64());
         let hash = newest.map(|it| text(&it["metadata"]["labels"]["controller-revision-hash"])).unwrap_or_default();
