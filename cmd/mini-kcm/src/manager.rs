@@ -395,11 +395,7 @@ impl Manager {
                     }
                 },
             };
-            // Only a manager with leader election can step down for another one.
-            let is_elected = elector.is_some();
-            let blind = async {
-                if is_elected { self.interlock.wait_until_blind().await } else { std::future::pending().await }
-            };
+            let blind = if_elected(elector.is_some(), self.interlock.wait_until_blind());
             let work = async {
                 match ready.await {
                     Ok(_) => tokio::select! {
@@ -444,15 +440,7 @@ impl Manager {
     }
 
     async fn wait_for_end(&self, mut elector: Option<&mut Elector>) -> TermEnd {
-        // Only a manager with leader election can step down for another one.
-        let elected = elector.is_some();
-        let all_watches_stalled = async {
-            if elected {
-                all_watches_stalled(&self.informers, &self.deps.term).await
-            } else {
-                std::future::pending().await
-            }
-        };
+        let all_watches_stalled = if_elected(elector.is_some(), all_watches_stalled(&self.informers, &self.deps.term));
         tokio::select! {
             biased;
             reason = self.wait_for_abort(elector.take()) => TermEnd::Aborted(reason),
@@ -559,6 +547,11 @@ impl Manager {
         };
         LeadershipEvents { recorder, lease, identity }
     }
+}
+
+/// Waits for a reason to step down. Only a manager with leader election can step down for another one.
+async fn if_elected(is_elected: bool, reason: impl Future<Output = String>) -> String {
+    if is_elected { reason.await } else { std::future::pending().await }
 }
 
 /// Waits until this manager must not lead, and returns the reason.

@@ -251,15 +251,7 @@ impl Calls<'_> {
             Err(source) if !is_gone(&source, name) => {
                 if matches!(source, ApiError::Conflict(_)) {
                     // The client may have repeated the request, so that the first one has deleted the pod.
-                    let live = self.ctx.api().find::<Pod>(&Pod::resource(), namespace, name).await;
-                    let check_after = match live {
-                        Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => None,
-                        Ok(_) => Some(LONGEST_LAG),
-                        Err(_) => Some(RETRY_CHECK),
-                    };
-                    if let Some(check_after) = check_after {
-                        self.ctx.record_deletion(self.set, pod, self.ctx.clock.now() + check_after);
-                    }
+                    self.ctx.settle_deletion(self.set, pod).await;
                     // Usually the event of the change enqueues the set before.
                     self.ctx.queue.add_after(self.owner.key(), RETRY_CHECK);
                     return Ok(false);

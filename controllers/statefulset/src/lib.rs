@@ -25,7 +25,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Uid, Version};
+use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Typed, Uid, Version};
 use client::Api;
 use clock::{Clock, Instant};
 use controller::{
@@ -36,9 +36,13 @@ use events::{EventType, Recorder};
 use informer::{Index, Informer};
 use revisions::{HashLabel, RevisionControl};
 use tokio_util::sync::CancellationToken;
-use workload::{CallLimit, ObjectWriter, Owner};
+use workload::{CallLimit, ObjectWriter, Owner, RETRY_CHECK};
 
-use crate::{memory::Memory, metrics::Meters, rules::snapshot::Gates};
+use crate::{
+    memory::{LONGEST_LAG, Memory},
+    metrics::Meters,
+    rules::snapshot::Gates,
+};
 
 /// The canonical name.
 pub const NAME: &str = "statefulset-controller";
@@ -227,6 +231,24 @@ impl Ctx {
     /// Records that a deletion of a pod was sent, whose outcome the server knows from `check_at` on.
     fn record_deletion(&self, set: &StatefulSet, pod: &Pod, check_at: Instant) {
         self.memory.record_deletion(&set.meta.uid, &pod.meta.uid, self.clock.wall(), check_at);
+    }
+
+    /// Reads a pod that may be deleted, and records its deletion unless it certainly stays.
+    async fn settle_deletion(&self, set: &StatefulSet, pod: &Pod) {
+        let live = self.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await;
+        let check_after = match live {
+            Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => {
+                self.memory.forget_deletion(&set.meta.uid, &pod.meta.uid);
+                return;
+            }
+            Ok(_) => LONGEST_LAG,
+            Err(err) => {
+                let (pod, err) = (&pod.meta.name, client::error_chain(&err));
+                tracing::warn!(statefulset = %set.meta.as_ref().key(), %pod, err, "Cannot read a pod that may be deleted");
+                RETRY_CHECK
+            }
+        };
+        self.record_deletion(set, pod, self.clock.now() + check_after);
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

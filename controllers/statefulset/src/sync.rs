@@ -11,12 +11,11 @@ use controller::Outcome;
 use informer::StoreError;
 use revisions::{NewRevision, RevisionError, Stored};
 use serde_json::{Map, Value, value::RawValue};
-use workload::{Claim, ClaimError, Notices, Owner, RETRY_CHECK, claim, claim_decision, next_availability_check};
+use workload::{Claim, ClaimError, Notices, Owner, claim, claim_decision, next_availability_check};
 
 use crate::{
     Ctx,
     apply::{Applied, ApplyError, Revision, SetRevisions, apply},
-    memory::LONGEST_LAG,
     rules::{
         history::{UpdateRevision, update_revision},
         identity::{is_member_name, revision},
@@ -167,24 +166,8 @@ async fn claim_pods(
 /// is asked.
 async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
-    let read = async |pod: Arc<Pod>| {
-        let live = ctx.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await;
-        let check_after = match live {
-            Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => {
-                ctx.memory.forget_deletion(uid, &pod.meta.uid);
-                return;
-            }
-            Ok(_) => LONGEST_LAG,
-            Err(err) => {
-                let (pod, err) = (&pod.meta.name, client::error_chain(&err));
-                tracing::warn!(statefulset = %set.meta.as_ref().key(), %pod, err, "Cannot read a pod that may be deleted");
-                RETRY_CHECK
-            }
-        };
-        ctx.record_deletion(set, &pod, ctx.clock.now() + check_after);
-    };
     let due = ctx.memory.due_deletions(uid, pods, ctx.clock.now());
-    ctx.call_limit.call_each(due, read).await;
+    ctx.call_limit.call_each(due, async |pod| ctx.settle_deletion(set, &pod).await).await;
     ctx.memory.mark_deleted(uid, pods);
 }
 

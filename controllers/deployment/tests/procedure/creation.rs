@@ -364,6 +364,23 @@ async fn a_creation_without_an_answer_is_not_repeated_while_the_deployment_is_pa
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
 
+/// The request may still be running, so nothing else is decided until it has certainly ended.
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_not_repeated_for_another_template() {
+    let (world, _manager) = World::running(json!({})).await;
+    world.fail_requests(|line, _| (line == "create replicasets").then_some(Interception::Fail));
+    world.set_image("two");
+    pass(MS).await;
+    world.set_image("three");
+    world.cluster.stop_intercepting();
+    world.cluster.clear_requests();
+    pass(85 * SEC).await;
+    assert_eq!((world.call_count("create replicasets"), world.sizes()), (0, pairs(&[("one", 3)])));
+    pass(10 * SEC).await;
+    world.settle().await;
+    assert_eq!(world.sizes(), pairs(&[("one", 0), ("three", 3)]));
+}
+
 /// The user has reversed what it was sent for.
 #[tokio::test(start_paused = true)]
 async fn a_patch_without_an_answer_is_not_repeated_when_the_deployment_was_changed() {
