@@ -31,7 +31,8 @@ impl Want {
 pub(crate) enum Step {
     /// Waits until the set has this state.
     Settle(Want),
-    /// The same, and causes syncs meanwhile: the upstream manager does not notice some changes of nodes.
+    /// The same, and causes syncs meanwhile: the upstream manager does not notice some changes of nodes, and not always
+    /// that the newer pod of a node becomes available.
     SettleWithSyncs(Want),
     /// Changes the spec.
     Edit(Value),
@@ -434,7 +435,11 @@ fn surges() -> Vec<Case> {
         surging("surge", json!(1)).image("2").on(3),
         surging("surge-half", json!("50%")).image("2").on(3),
         surging("surge-all", json!("100%")).image("2").on(3),
-        surging("surge-ready", json!(1)).edit(json!({ "minReadySeconds": 1 })).on(3).image("2").on(3),
+        surging("surge-ready", json!(1))
+            .edit(json!({ "minReadySeconds": 1 }))
+            .on(3)
+            .image("2")
+            .then(Step::SettleWithSyncs(Want::on_nodes(3))),
         blocked("surge-blocked").on_any_node(),
         blocked("surge-blocked-reverted").image("1").on(3).on_any_node(),
     ]

@@ -32,6 +32,8 @@ const NAMESPACE: &str = "daemons";
 const CONTROLLER: &str = "daemonset-controller";
 /// The label of a pod and of a revision with the hash of the template.
 const HASH: &str = "controller-revision-hash";
+/// The annotation of a set whose change causes a sync.
+const TOUCHED: &str = "example.com/touched";
 /// The pause between two syncs that a test causes.
 const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -104,7 +106,7 @@ impl Nodes {
 
     /// Causes a sync without a change of the spec.
     async fn touch(&self, name: &str, number: u32) -> anyhow::Result<()> {
-        let annotation = json!({ "metadata": { "annotations": { "example.com/touched": number.to_string() } } });
+        let annotation = json!({ "metadata": { "annotations": { TOUCHED: number.to_string() } } });
         self.admin.merge(&Self::path("daemonsets", name), &annotation).await.map(drop)
     }
 
@@ -397,6 +399,10 @@ async fn results(nodes: &Nodes, cases: &[Case]) -> anyhow::Result<Results> {
         let (set, number) = (owner(&revision).to_owned(), revision["revision"].as_i64().unwrap_or_default());
         let mut compared = comparable(&revision);
         compared["metadata"]["labels"][HASH] = json!("hash");
+        // It has the annotations that the set had when it was created.
+        if let Some(annotations) = compared["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(TOUCHED);
+        }
         if case_of(&set).is_some() {
             results.insert(format!("revision {set} {number}"), compared);
         }
