@@ -151,7 +151,7 @@ impl CacheFreshness {
                         wait_for_version(&*watched, version).await;
                     }
                     // A delete call returns no version to wait for.
-                    while !writes.deleted.iter().all(|key| is_gone_or_deleting(key)) {
+                    while !writes.deleted.iter().all(|it| is_gone_or_deleting(it)) {
                         tokio::time::sleep(POLL_INTERVAL).await;
                     }
                 };

@@ -1,12 +1,13 @@
 //! Keeps a controller from running in two managers: ours and the built-in one, which has a Lease of its own.
 //!
-//! The manager looks before its controllers act and every few seconds from then on. It reads the pods of the built-in
-//! manager, whose command lines contain its `--controllers`, and its Lease. A controller that the other manager would
-//! run is held back, and starts when the other manager gives it up. With a Lease that both share only one of them
-//! writes; then this manager must not lead while it lacks controllers that the other one runs.
+//! The pods and Leases are read before controllers start, and then again after pauses of three seconds: the pods of the
+//! built-in manager, whose command lines contain its `--controllers`, its Lease and our own. A controller that the
+//! other manager would run is held back, and starts when the other manager does not run it any more. With a Lease that
+//! both share only one of them writes; then this manager must not lead while it lacks controllers that the other one
+//! runs.
 //!
-//! Reading order: `verdict` decides and is pure; `built_in` parses the pods; `sight` remembers managers that are gone
-//! for a moment; this file sends the requests. `term_controllers` starts and stops the controllers.
+//! Reading order: `verdict` decides and is pure; `built_in` parses the pods; `sight` keeps a manager for a time after
+//! it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
 //!
 //! The built-in manager's `/configz` and `/flagz` are not read: its port listens on the loopback address of its host by
 //! default, and through the API server's proxy a request comes without an identity.
@@ -106,10 +107,14 @@ impl Interlock {
             match self.look().await {
                 Ok(_) => return Ok(()),
                 Err(err) if self.clock.now() >= deadline => {
-                    return Err(format!("cannot look for other controller managers: {err}"));
+                    return Err(format!("cannot read the pods and Leases of other controller managers: {err}"));
                 }
                 Err(err) => {
-                    tracing::warn!(%err, "Cannot look for other controller managers: controllers start after the first successful look");
+                    tracing::warn!(
+                        %err,
+                        "Cannot read the pods and Leases of other controller managers: \
+                         controllers start after the first successful read"
+                    );
                 }
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -125,7 +130,10 @@ impl Interlock {
             if let Err(err) = &result
                 && !is_failing
             {
-                tracing::warn!(%err, "Cannot look for other controller managers: the last decision stays");
+                tracing::warn!(
+                    %err,
+                    "Cannot read the pods and Leases of other controller managers: the last decision stays"
+                );
             }
             is_failing = result.is_err();
         }
@@ -137,7 +145,10 @@ impl Interlock {
             tokio::time::sleep(INTERVAL).await;
             let since = *self.failing_since.lock();
             if since.is_some_and(|it| self.clock.now().saturating_duration_since(it) >= BLIND_AFTER) {
-                return format!("cannot look for other controller managers for {} s", BLIND_AFTER.as_secs());
+                return format!(
+                    "cannot read the pods and Leases of other controller managers for {} s",
+                    BLIND_AFTER.as_secs()
+                );
             }
         }
     }

@@ -113,7 +113,7 @@ fn add_interlock_findings(report: &mut PreflightReport, look: Result<Verdict, Ap
     let Verdict { held_back, refusal } = match look {
         Ok(verdict) => verdict,
         Err(err) => {
-            let text = format!("cannot look for other controller managers: {err}");
+            let text = format!("cannot read the pods and Leases of other controller managers: {err}");
             return report.add_finding(Severity::Error, CHECK, text);
         }
     };

@@ -94,6 +94,20 @@ async fn leaving_leader_notes_the_version_that_shows_its_writes() {
     assert!(!noted.is_older_than(&written), "a deletion in the cache is noted");
 }
 
+/// A rollout deletes pods and creates others of the same name.
+#[tokio::test(start_paused = true)]
+async fn leaving_leader_notes_the_version_although_the_name_is_in_use_again() {
+    let fixture = Fixture::new(Proof::Needed).await;
+    fixture.create("a").await;
+    fixture.noted_version().await.unwrap();
+    let uid = Some(fixture.namespaces.store().get("", "a").unwrap().unwrap().meta.uid.clone());
+    let options = DeleteOptions { uid, ..DeleteOptions::default() };
+    fixture.api.delete(&Namespace::resource(), "", "a", &options).await.unwrap();
+    fixture.cluster.remove("namespaces", "", "a");
+    let written = fixture.create("a").await;
+    assert_eq!(fixture.noted_version().await, Some(written));
+}
+
 #[tokio::test(start_paused = true)]
 async fn leader_notes_its_last_event_and_not_a_bookmark() {
     let fixture = Fixture::new(Proof::Needed).await;

@@ -113,11 +113,8 @@ pub(crate) fn report_finished(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End
 
 /// Reads the Job of a reference from the server. `None` if it is gone or has another owner.
 pub(crate) async fn read_active(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> Result<Option<Job>, ApiError> {
-    match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &active.name).await {
-        Ok(live) => Ok(Some(live).filter(|it| it.meta.uid == active.uid && is_child(it.meta.as_ref(), cron_job))),
-        Err(err) if err.is_absence_of(&active.name) => Ok(None),
-        Err(err) => Err(err),
-    }
+    let live = ctx.api.get_opt::<Job>(&Job::resource(), &cron_job.meta.namespace, &active.name).await?;
+    Ok(live.filter(|it| it.meta.uid == active.uid && is_child(it.meta.as_ref(), cron_job)))
 }
 
 /// Deletes one Job, if it still has this uid and resourceVersion. The garbage collector deletes its pods.
@@ -184,11 +181,8 @@ pub(crate) async fn find_job(
     at: i64,
 ) -> Result<Option<CreateOutcome>, SyncError> {
     let name = job_name(cron_job, at);
-    let live = match api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
-        Ok(live) => live,
-        Err(err) if err.is_absence_of(&name) => return Ok(None),
-        Err(err) => return Err(SyncError::Read(err)),
-    };
+    let live = api.get_opt::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await;
+    let Some(live) = live.map_err(SyncError::Read)? else { return Ok(None) };
     if scheduled_time(cron_job, &live).is_none() {
         return Ok(Some(CreateOutcome::NameTaken(Notice::NameTaken { job: name })));
     }

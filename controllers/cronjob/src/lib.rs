@@ -116,7 +116,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         api,
         zones: Zones::new(zone, clock.clone()),
         states: CronJobStates::default(),
-        consistency: ConsistencyStore::new("cronjob_controller", "CronJob", &metrics, clock.clone()),
+        consistency: ConsistencyStore::new("cronjob_controller", "CronJob", true, &metrics, clock.clone()),
         metrics: CronJobMetrics::new(&metrics),
         drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
         clock,

@@ -41,8 +41,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if ctx.states.is_gone(uid) {
         return Ok(Outcome::Done);
     }
-    let (queue, parked) = (ctx.queue.clone(), sync_key(key.clone()));
-    if let Some(wait) = ctx.consistency.park_if_stale(uid, move || queue.add(parked)) {
+    if let Some(wait) = ctx.consistency.park_if_stale(uid, &ctx.queue, &sync_key(key.clone())) {
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;

@@ -55,8 +55,8 @@ pub(crate) enum ApplyError {
     Cache(#[from] StoreError),
 }
 
-/// Finds out what became of unanswered deletions, and of everything that was expected for too long. Until
-/// then nothing else is decided, because it would be decided from an old state.
+/// Resolves deletions whose outcome is unknown, and expired expectations. Until all are resolved, no other pods are
+/// created or deleted, because the cache may have an old state.
 pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
     let uid = &owner.uid;
     let enqueue = {
@@ -90,6 +90,8 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
     }
     let creations = ctx.memory.take_unknown_creations(&owner.uid);
     if ctx.memory.expectations.is_fulfilled(&owner.uid) {
+        // All were observed.
+        creations.iter().for_each(|it| ctx.memory.record_write(&owner.uid, &it.pod.node, true));
         return Ok(());
     }
     let calls = Calls { ctx, owner, set: None };
@@ -116,8 +118,8 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
     }
 }
 
-/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, if they
-/// are still right.
+/// Repeats, for some seconds, deletions whose outcome is unknown, because the first requests may have been lost. Pods
+/// that need not be deleted any more are left out.
 pub(crate) async fn repeat_deletions(
     ctx: &Ctx,
     set: &DaemonSet,
@@ -378,8 +380,9 @@ impl Calls<'_> {
         Err(err)
     }
 
-    /// Whether the set is as it was planned for. A plan of hundreds of calls takes a minute, in which a user may correct a
-    /// mistake. Calls that are left out are decided anew by the next sync.
+    /// Whether the cached set has the generation for which the plan was made, and is not being deleted. A plan of
+    /// hundreds of calls takes a minute, in which a user may correct a mistake. Calls that are left out are decided
+    /// anew by the next sync. Always true for calls that do not depend on the spec.
     fn is_current(&self) -> bool {
         self.set.is_none_or(|planned| {
             let meta = &planned.meta;
@@ -395,6 +398,8 @@ impl Calls<'_> {
         let Some(shown) = ctx.pods.store().get(&owner.namespace, &pod.name)? else { return Ok(false) };
         if claim_decision(owner, shown.meta.as_ref(), true) != Claim::Keep {
             self.expect_fewer_creations(1);
+        } else {
+            ctx.memory.record_write(&owner.uid, &pod.node, true);
         }
         Ok(true)
     }

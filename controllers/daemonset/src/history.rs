@@ -10,6 +10,7 @@ use workload::{Owner, claim};
 use crate::{
     Ctx,
     error::SyncError,
+    pods::claim_pods,
     rules::history::{Current, current, hash, others, surplus},
 };
 
@@ -26,13 +27,7 @@ pub(crate) struct History {
 }
 
 /// Finds the revision with the present template, or creates it (`constructHistory`).
-pub(crate) async fn find(
-    ctx: &Ctx,
-    set: &DaemonSet,
-    owner: &Owner,
-    selector: &Selector,
-    pods: &[Arc<Pod>],
-) -> Result<History, SyncError> {
+pub(crate) async fn find(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selector) -> Result<History, SyncError> {
     let sorted = claim_all(ctx, owner, selector).await?;
     let known = |at: usize, has_relabelled: bool| History {
         hash: hash(&sorted[at]).into(),
@@ -52,7 +47,7 @@ pub(crate) async fn find(
     match current(&sorted, &data) {
         Current::Known { at, number, duplicates } => {
             let is_final = number.is_none() && duplicates.is_empty();
-            let has_relabelled = remove_duplicates(ctx, owner, &sorted, at, &duplicates, pods).await?;
+            let has_relabelled = remove_duplicates(ctx, owner, selector, &sorted, at, &duplicates).await?;
             if let Some(number) = number {
                 ctx.history.set_number(owner, &sorted[at], number).await?;
             }
@@ -94,17 +89,21 @@ async fn claim_all(ctx: &Ctx, owner: &Owner, selector: &Selector) -> Result<Vec<
 async fn remove_duplicates(
     ctx: &Ctx,
     owner: &Owner,
+    selector: &Selector,
     sorted: &[Arc<ControllerRevision>],
     kept: usize,
     duplicates: &[usize],
-    pods: &[Arc<Pod>],
 ) -> Result<bool, SyncError> {
+    if duplicates.is_empty() {
+        return Ok(false);
+    }
     let removed = duplicates.iter().map(|at| hash(&sorted[*at]));
     let hash = hash(&sorted[kept]);
     // A copy of a revision may have its label too. Then the pods have the right one already.
     let removed: HashSet<&str> = removed.filter(|it| *it != hash).collect();
     let is_of_removed = |it: &&Arc<Pod>| it.labels.get(REVISION_LABEL).is_some_and(|it| removed.contains(it));
     let mut has_relabelled = false;
+    let pods = claim_pods(ctx, owner, selector).await?.objects;
     for pod in pods.iter().filter(is_of_removed) {
         has_relabelled = true;
         match ctx.control.writer().set_label(owner, &**pod, REVISION_LABEL, hash).await {

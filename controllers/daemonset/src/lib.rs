@@ -17,6 +17,7 @@ mod history;
 mod memory;
 mod metrics;
 mod pod_index;
+mod pods;
 
 mod rules;
 
@@ -25,7 +26,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use api::{Atom, ControllerRevision, DaemonSet, Node, ObjectKey, Pod, Uid, Version};
+use api::{Atom, ControllerRevision, DaemonSet, Node, ObjectKey, Pod, Uid};
 use client::Api;
 use clock::Clock;
 use controller::{
@@ -121,24 +122,18 @@ pub fn start(builder: &mut Builder, options: Options) {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let clock = builder.deps().clock.clone();
-    let consistency = Arc::new(ConsistencyStore::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
-    let writer_to = |cache: Arc<dyn informer::Watched>| {
-        let consistency = consistency.clone();
-        ObjectWriter::new(api.clone(), move |set, version| {
-            if read_own_writes {
-                consistency.record_write(set, &cache, version);
-            }
-        })
-    };
-    let revision_writer = writer_to(revisions.watched());
+    let consistency =
+        ConsistencyStore::new("daemonset_controller", "DaemonSet", read_own_writes, &metrics, clock.clone());
+    let consistency = Arc::new(consistency);
+    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched());
+    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched());
     let ctx = Arc::new(Ctx {
-        control: PodControl::new(writer_to(pods.watched()), recorder.clone()),
+        control: PodControl::new(pod_writer, recorder.clone()),
         history: RevisionControl::new(revision_writer.clone(), HashLabel::OfName),
         revision_writer,
         recorder,
         memory: Memory::default(),
-        consistency: consistency.clone(),
-        read_own_writes,
+        consistency,
         compare_numbers,
         queue: builder.queue("daemonset", Backoff::default()),
         meters: Meters::new(&metrics),
@@ -182,7 +177,6 @@ struct Ctx {
     queue: Queue<ObjectKey>,
     memory: Memory,
     consistency: Arc<ConsistencyStore>,
-    read_own_writes: bool,
     compare_numbers: bool,
     meters: Meters,
     call_limit: CallLimit,
@@ -194,19 +188,6 @@ struct Ctx {
 impl Ctx {
     fn api(&self) -> &Api {
         self.control.api()
-    }
-
-    /// Returns the longest wait if the caches do not show our last writes yet. The set is enqueued when they do.
-    fn park_if_stale(&self, set: &DaemonSet) -> Option<std::time::Duration> {
-        let (queue, key) = (self.queue.clone(), set.meta.as_ref().key());
-        self.consistency.park_if_stale(&set.meta.uid, move || queue.add(key))
-    }
-
-    /// Records what was stored for a set. The next sync waits until this cache shows it.
-    fn record_write(&self, set: &Uid, cache: &Arc<dyn informer::Watched>, version: &Version) {
-        if self.read_own_writes {
-            self.consistency.record_write(set, cache, version);
-        }
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

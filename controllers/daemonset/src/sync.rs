@@ -2,21 +2,22 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use api::{DaemonSet, DaemonSetStatus, Node, ObjectKey, Pod, PodIndex, Selector, Typed};
+use api::{DaemonSet, DaemonSetStatus, Node, ObjectKey, Pod, Selector, Typed};
 use controller::Outcome;
 use events::EventType;
 use revisions::RevisionError;
-use workload::{Claimed, Notices, Owner, claim, next_availability_check};
+use workload::{Claimed, Notices, Owner, next_availability_check};
 
 use crate::{
     Ctx,
     apply::{apply, repeat_creations, repeat_deletions, settle},
     error::SyncError,
     history,
+    pods::claim_pods,
     rules::{
         notices::{IGNORE_UNREACHABLE, Notice, blocked, ignore_unreachable_after},
         plan::{Plan, plan},
-        snapshot::{Cluster, Snapshot, gather, sort_nodes, sort_pods},
+        snapshot::{Cluster, Snapshot, gather, sort_nodes},
         status::{is_changed, next_status, transfer},
     },
 };
@@ -25,14 +26,14 @@ use crate::{
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     // The delete handler has cleared the memory of this set.
     let Some(set) = ctx.sets.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if let Some(wait) = ctx.park_if_stale(&set) {
+    if let Some(wait) = ctx.consistency.park_if_stale(&set.meta.uid, &ctx.queue, key) {
         return Ok(Outcome::Parked(wait));
     }
     // The cache may have a newer state of the set than the one that was read before the consistency check.
     let Some(set) = ctx.sets.store().get_same(&key.namespace, &key.name, &set.meta.uid)? else {
         return Ok(Outcome::Done);
     };
-    if ctx.read_own_writes && !ctx.memory.has_unknown_creations(&set.meta.uid) {
+    if ctx.consistency.is_enabled() && !ctx.memory.has_unknown_creations(&set.meta.uid) {
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&set.meta.uid);
     }
@@ -66,8 +67,7 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     let mut done = repeat_creations(ctx, set, owner).await.map_err(SyncError::from);
     // Asked before the cache is listed, because events may come in between.
     let may_write = done.is_ok() && ctx.memory.expectations.is_fulfilled(&owner.uid);
-    let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
-    let history = match history::find(ctx, set, owner, selector, &pods).await {
+    let history = match history::find(ctx, set, owner, selector).await {
         // The changes enqueue the set.
         Ok(history) if history.has_relabelled => return Ok(Outcome::Done),
         Ok(history) => history,
@@ -76,12 +76,13 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
                 // The next sync continues with this counter.
                 let mut status = set.status.clone();
                 status.collision_count = Some(*collision_count);
-                log_error(set, put_status(ctx, set, &status).await);
+                workload::log_further_error(put_status(ctx, set, &status).await);
             }
             return Err(err);
         }
     };
-    // Listed after all calls, which may have taken long.
+    // Listed after these calls, which may have taken long.
+    let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
     let nodes = nodes(ctx)?;
     let cluster = Cluster { nodes: &nodes, pods: &pods, compares_numbers: ctx.compare_numbers };
     let (now, generation) = (ctx.clock.now(), set.status.observed_generation);
@@ -120,7 +121,7 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
     let next = next.into_iter().chain(availability_check(ctx, &snapshot, &pods)).min();
     let result = match (done, written) {
         (Err(err), written) => {
-            log_error(set, written);
+            workload::log_further_error(written);
             Err(err)
         }
         (Ok(()), written) => written,
@@ -137,18 +138,6 @@ fn nodes(ctx: &Ctx) -> Result<Vec<Arc<Node>>, SyncError> {
     let mut nodes = ctx.nodes.store().list()?;
     sort_nodes(&mut nodes);
     Ok(nodes)
-}
-
-/// The pods of the set, sorted. Orphans that match are adopted; own pods that are not selected any more are released.
-async fn claim_pods(ctx: &Ctx, owner: &Owner, selector: &Selector) -> Result<Claimed<Pod>, SyncError> {
-    let store = ctx.pods.store();
-    // In this order an orphan that is adopted in between is in both.
-    let mut candidates = store.by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
-    candidates.extend(store.by_index(&PodIndex::Owner(owner.uid.clone()))?);
-    let claimed = claim(ctx.control.writer(), owner, candidates, |it| selector.matches(&it.labels)).await;
-    let mut claimed = claimed.map_err(SyncError::Pods)?;
-    sort_pods(&mut claimed.objects);
-    Ok(claimed)
 }
 
 /// Sends events about what users must know, and sets the metric. Returns when to decide again without a change.
@@ -172,14 +161,6 @@ fn report(
     plan.check_after.into_iter().chain(until_blocked).min()
 }
 
-/// Logs an error of a sync that fails for another reason.
-fn log_error(set: &DaemonSet, result: Result<(), SyncError>) {
-    if let Err(err) = result {
-        let err = client::error_chain(&err);
-        tracing::error!(daemonset = %set.meta.as_ref().key(), err, "A further step of a failed sync failed too");
-    }
-}
-
 /// Stores the status. If the server refuses it, or does not answer, it is tried once more with the newest state of the set
 /// (`storeDaemonSetStatus`).
 async fn put_status(ctx: &Ctx, set: &DaemonSet, status: &DaemonSetStatus) -> Result<(), SyncError> {
@@ -201,7 +182,7 @@ async fn put_status(ctx: &Ctx, set: &DaemonSet, status: &DaemonSetStatus) -> Res
     };
     match stored {
         Ok(written) => {
-            ctx.record_write(uid, &ctx.sets.watched(), &written.version);
+            ctx.consistency.record_write(uid, &ctx.sets.watched(), &written.version);
             Ok(())
         }
         Err(err) if workload::is_gone(&err, name) => Ok(()),

@@ -106,7 +106,7 @@ pub(crate) async fn resolve_unknown(
         return Ok(Some(left));
     }
     ctx.memory.set_unknown_write(&owner.uid, None);
-    Ok(ctx.park_if_stale(deployment))
+    Ok(ctx.consistency.park_if_stale(&owner.uid, &ctx.queue, &owner.key()))
 }
 
 /// Reads the ReplicaSet of a write from the server. A write that has not happened and may still happen is sent again for
@@ -137,7 +137,7 @@ async fn resolve(
     if live.as_ref() != before {
         // It was written, or another client has changed it. The cache must show that before the next decision. For one that
         // was deleted there is no version; its next patch fails.
-        live.iter().for_each(|it| ctx.record_write(&owner.uid, &ctx.sets.watched(), it));
+        live.iter().for_each(|it| ctx.consistency.record_write(&owner.uid, &ctx.sets.watched(), it));
         return Ok(None);
     }
     if *ends_at <= now {
@@ -290,6 +290,7 @@ pub(crate) async fn check_template(
     }
     match would_be_equal(ctx, owner, hash, snapshot).await {
         Ok(true) => {
+            ctx.memory.clear_template_check(&owner.uid);
             plan.problem = None;
             applied.created = Created::Collision;
             applied.failure = Some(ApplyError::Collision { name: snapshot.name_of_new.clone() });
@@ -330,7 +331,7 @@ async fn send(ctx: &Ctx, owner: &Owner, write: &Write) -> Result<(), ApiError> {
             (written, replicas.map(|to| (name, set.spec.replicas, to)))
         }
     };
-    ctx.record_write(&owner.uid, &ctx.sets.watched(), &written.version);
+    ctx.consistency.record_write(&owner.uid, &ctx.sets.watched(), &written.version);
     if let Some((name, from, to)) = scaled {
         let direction = if from < to { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
@@ -387,7 +388,7 @@ pub(crate) async fn roll_back(
         annotations.remove(ROLLBACK_TO);
     }
     let written = ctx.api().replace(&resource, namespace, name, &live).await.map_err(ApplyError::Rollback)?;
-    ctx.record_write(&owner.uid, &ctx.deployments.watched(), &written.version);
+    ctx.consistency.record_write(&owner.uid, &ctx.deployments.watched(), &written.version);
     ctx.send_event(owner, type_, reason, message);
     Ok(())
 }

@@ -23,7 +23,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use api::{Atom, Deployment, Entry, ObjectKey, Pod, ReplicaSet, Uid, Version};
+use api::{Atom, Deployment, Entry, ObjectKey, Pod, ReplicaSet, Uid};
 use client::Api;
 use clock::Clock;
 use controller::{
@@ -114,9 +114,9 @@ pub fn start(builder: &mut Builder, options: Options) {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let clock = builder.deps().clock.clone();
-    let consistency = Arc::new(ConsistencyStore::new("deployment_controller", "Deployment", &metrics, clock.clone()));
-    let (store, cache) = (consistency.clone(), sets.watched());
-    let writer = ObjectWriter::new(api, move |owner, version| store.record_write(owner, &cache, version));
+    let consistency = ConsistencyStore::new("deployment_controller", "Deployment", true, &metrics, clock.clone());
+    let consistency = Arc::new(consistency);
+    let writer = ObjectWriter::recording(api, consistency.clone(), sets.watched());
     let ctx = Arc::new(Ctx {
         writer,
         recorder,
@@ -173,17 +173,6 @@ struct Ctx {
 impl Ctx {
     fn api(&self) -> &Api {
         self.writer.api()
-    }
-
-    /// Returns the longest wait if the caches do not show our last writes yet. The Deployment is enqueued when they do.
-    fn park_if_stale(&self, deployment: &Deployment) -> Option<std::time::Duration> {
-        let (queue, key) = (self.queue.clone(), deployment.meta.as_ref().key());
-        self.consistency.park_if_stale(&deployment.meta.uid, move || queue.add(key))
-    }
-
-    /// Records what was stored for a Deployment. The next sync waits until this cache shows it.
-    fn record_write(&self, deployment: &Uid, cache: &Arc<dyn informer::Watched>, version: &Version) {
-        self.consistency.record_write(deployment, cache, version);
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

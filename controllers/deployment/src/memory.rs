@@ -120,6 +120,13 @@ impl Memory {
         Some(now.saturating_duration_since(at))
     }
 
+    /// The server changes no templates any more, so the next check is not delayed.
+    pub(crate) fn clear_template_check(&self, deployment: &Uid) {
+        if let Some(memory) = self.deployments.lock().get_mut(deployment) {
+            memory.template_check_at = None;
+        }
+    }
+
     /// Whether to check now if the server changes templates. If so, the next check is [`TEMPLATE_CHECK`] later.
     pub(crate) fn begin_template_check(&self, deployment: &Uid, now: Instant) -> bool {
         let mut all = self.deployments.lock();

@@ -48,7 +48,7 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     // The delete handler has cleared the memory of this Deployment.
     let Some(deployment) = ctx.deployments.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if let Some(wait) = ctx.park_if_stale(&deployment) {
+    if let Some(wait) = ctx.consistency.park_if_stale(&deployment.meta.uid, &ctx.queue, key) {
         return Ok(Outcome::Parked(wait));
     }
     // The cache may have a newer state of the Deployment than the one that was read before the consistency check.
@@ -80,7 +80,7 @@ async fn report_empty_selector(ctx: &Ctx, deployment: &Deployment, owner: &Owner
     if deployment.status.observed_generation < deployment.generation {
         let mut status = deployment.status.clone();
         status.observed_generation = deployment.generation;
-        log_error(deployment, put_status(ctx, deployment, None, &status).await);
+        workload::log_further_error(put_status(ctx, deployment, None, &status).await);
     }
     Ok(Outcome::Done)
 }
@@ -120,7 +120,8 @@ async fn reconcile(
         roll_back(ctx, owner, &snapshot, rollback).await?;
         return Ok(Outcome::Done);
     }
-    if failure.is_some() && !matches!(created, Created::Set { .. }) {
+    let has_revision = plan.revision.as_ref() == snapshot.new_annotations.get(REVISION);
+    if failure.is_some() && !has_revision && !matches!(created, Created::Set { .. }) {
         // The rollout has not begun, so its deadline has not either.
         plan.revision = deployment.annotations.get(REVISION).map(str::to_owned);
     }
@@ -146,7 +147,7 @@ async fn reconcile(
     };
     let result = match (failure, written) {
         (Some(failure), written) => {
-            log_error(deployment, written);
+            workload::log_further_error(written);
             Err(failure.into())
         }
         (None, written) => written,
@@ -160,10 +161,11 @@ async fn reconcile(
 
 /// Waits until the cache shows our last writes; what was read of it may be older.
 fn await_cache(ctx: &Ctx, deployment: &Deployment) -> Outcome {
-    match ctx.park_if_stale(deployment) {
+    let key = deployment.meta.as_ref().key();
+    match ctx.consistency.park_if_stale(&deployment.meta.uid, &ctx.queue, &key) {
         Some(wait) => Outcome::Parked(wait),
         None => {
-            ctx.queue.add(deployment.meta.as_ref().key());
+            ctx.queue.add(key);
             Outcome::Done
         }
     }
@@ -283,19 +285,11 @@ async fn put_status(
     };
     match stored {
         Ok(written) => {
-            ctx.record_write(&deployment.meta.uid, &ctx.deployments.watched(), &written.version);
+            ctx.consistency.record_write(&deployment.meta.uid, &ctx.deployments.watched(), &written.version);
             ctx.memory.record_status_at(&deployment.meta.uid, ctx.clock.now());
             Ok(())
         }
         Err(err) if workload::is_gone(&err, &deployment.meta.name) => Ok(()),
         Err(err) => Err(SyncError::Status(err)),
-    }
-}
-
-/// Logs an error of a sync that fails for another reason, or that no retry can repair.
-fn log_error(deployment: &Deployment, result: Result<(), SyncError>) {
-    if let Err(err) = result {
-        let err = client::error_chain(&err);
-        tracing::error!(deployment = %deployment.meta.as_ref().key(), err, "A further step of a failed sync failed too");
     }
 }

@@ -136,7 +136,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], positions: &[usize]
             Some(Err(err)) => {
                 failed += 1;
                 first.get_or_insert(err);
-                // It may be repeated, so a deletion with unknown outcome is not expected any more.
+                // The deletion may be sent again, so it is not expected until then.
                 ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
             }
         }

@@ -143,7 +143,7 @@ pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
 }
 
-/// The pod was deleted: all that was expected of it has happened.
+/// The pod is gone: its expected deletion and finalizer removal are observed.
 fn on_pod_deleted(ctx: &Ctx, gone: &Entry<Pod>) {
     let meta = gone.meta();
     let owner = controlling_job(&meta);

@@ -154,11 +154,13 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let memory = Arc::new(Memory::default());
-    let consistency = Arc::new(ConsistencyStore::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
+    let clock = builder.deps().clock.clone();
+    let consistency =
+        Arc::new(ConsistencyStore::new("job_controller", "Job", read_own_writes, &metrics, clock.clone()));
     let writer = ObjectWriter::new(api, {
         let (memory, consistency, cache) = (memory.clone(), consistency.clone(), pods.watched());
         move |job, version| {
-            if read_own_writes && memory.contains(job) {
+            if memory.contains(job) {
                 consistency.record_write(job, &cache, version);
             }
         }
@@ -170,14 +172,13 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         recorder,
         memory,
         consistency,
-        read_own_writes,
         clear_start_time,
         managed_jobs: ManagedJobs::from_flag(&managed_by),
         queue: builder.queue("job", BACKOFF),
         finalizer_removals: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
         call_limit: CallLimit::default(),
-        clock: builder.deps().clock.clone(),
+        clock,
         stopping: builder.deps().stopping.clone(),
         jobs: jobs.clone(),
         pod_indexes: PodIndexes::declare(pods.store()),
@@ -214,7 +215,6 @@ struct Ctx {
     finalizer_removals: Queue<FinalizerRemovalKey>,
     memory: Arc<Memory>,
     consistency: Arc<ConsistencyStore>,
-    read_own_writes: bool,
     clear_start_time: bool,
     managed_jobs: ManagedJobs,
     meters: Meters,
@@ -241,15 +241,7 @@ impl Ctx {
 
     /// Records a stored status. The next sync waits until the cache shows it.
     fn record_job_write(&self, job: &Uid, version: &Version) {
-        if self.read_own_writes {
-            self.consistency.record_write(job, &self.jobs.watched(), version);
-        }
-    }
-
-    /// Returns the longest wait if the caches do not show our last writes yet. The Job is enqueued when they do.
-    fn park_if_stale(&self, job: &Job) -> Option<Duration> {
-        let (queue, key) = (self.queue.clone(), job.meta.as_ref().key());
-        self.consistency.park_if_stale(&job.meta.uid, move || queue.add(key))
+        self.consistency.record_write(job, &self.jobs.watched(), version);
     }
 }
 

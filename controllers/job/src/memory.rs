@@ -129,14 +129,14 @@ impl Memory {
         jobs.is_empty() && removals.is_empty() && creation_limit.is_empty()
     }
 
-    /// How long a Job of this resourceVersion needs no sync; zero means without limit. `None` when it may need one.
-    pub(crate) fn idle_for(&self, job: &Uid, version: &Version, now: Instant) -> Option<Duration> {
+    /// When a Job of this resourceVersion needs no sync, returns after how long it needs one, if the time decides that.
+    pub(crate) fn idle_for(&self, job: &Uid, version: &Version, now: Instant) -> Option<Option<Duration>> {
         let inner = self.inner.lock();
         let entry = inner.jobs.get(job)?;
         let idle = entry.idle.as_ref().filter(|it| it.version == *version && it.changes == entry.changes)?;
         match idle.until {
-            None => Some(Duration::ZERO),
-            Some(until) => (until > now).then(|| until - now),
+            None => Some(None),
+            Some(until) => (until > now).then(|| Some(until - now)),
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(memory.idle_for(&job, &one, now), None);
         let changes = memory.begin_sync(&job, 1, now).changes;
         memory.mark_idle(&job, one.clone(), changes, None);
-        assert_eq!(memory.idle_for(&job, &one, now + 99 * sec), Some(Duration::ZERO));
+        assert_eq!(memory.idle_for(&job, &one, now + 99 * sec), Some(None));
         assert_eq!(memory.idle_for(&job, &two, now), None, "the Job changed");
         memory.on_pod_changed(&job, Urgency::Batched, now);
         assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed");
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed during the sync");
         let changes = memory.begin_sync(&job, 1, now).changes;
         memory.mark_idle(&job, one.clone(), changes, Some(now + 5 * sec));
-        assert_eq!(memory.idle_for(&job, &one, now + 2 * sec), Some(3 * sec));
+        assert_eq!(memory.idle_for(&job, &one, now + 2 * sec), Some(Some(3 * sec)));
         assert_eq!(memory.idle_for(&job, &one, now + 5 * sec), None, "the deadline is reached");
     }
 

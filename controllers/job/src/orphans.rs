@@ -112,10 +112,6 @@ async fn is_job_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Resul
     {
         return Ok(has_finished(&job));
     }
-    match ctx.control.api().get::<Job>(&Job::resource(), namespace, name).await {
-        Ok(job) if job.meta.uid == *uid => Ok(has_finished(&job)),
-        Ok(_) => Ok(true),
-        Err(err) if err.is_absence_of(name) => Ok(true),
-        Err(err) => Err(OrphanError::Job(err)),
-    }
+    let live = ctx.control.api().get_opt::<Job>(&Job::resource(), namespace, name).await.map_err(OrphanError::Job)?;
+    Ok(live.is_none_or(|it| it.meta.uid != *uid || has_finished(&it)))
 }

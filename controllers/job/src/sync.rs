@@ -46,10 +46,9 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     }
     let (uid, now) = (&job.meta.uid, ctx.clock.now());
     if let Some(idle) = ctx.memory.idle_for(uid, &job.meta.version, now) {
-        return Ok(requeue((!idle.is_zero()).then_some(idle)));
+        return Ok(requeue(idle));
     }
-    // The Job is enqueued when the caches show our last writes.
-    if let Some(wait) = ctx.park_if_stale(&job) {
+    if let Some(wait) = ctx.consistency.park_if_stale(uid, &ctx.queue, key) {
         return Ok(Outcome::Parked(wait));
     }
     if ctx.memory.begin_unknown_creates_check(uid, now) {

@@ -7,8 +7,9 @@
 //! cannot be read is not judged. Every write of a node has the resourceVersion of the state on which it is based.
 //!
 //! Reading order: `sync` (one node, top to bottom), `pass` (the modes of all zones), `pods` (marks a pod as not ready),
-//! `handlers`. Then `rules`, which decides and is pure. Then the state machines: `nodes` (what was observed), `pacing`
-//! (the pace of each zone) and `observation` (whether we can observe). Last `live` (live reads) and `metrics`.
+//! `handlers`. Then `rules`, which decides and is pure. Then the state machines: `nodes` (what was observed) and
+//! `pacing` (the pace of each zone); `workload::Observation` records whether watches work. Last `live` (live reads) and
+//! `metrics`.
 
 mod handlers;
 mod pass;

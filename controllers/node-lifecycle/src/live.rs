@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{Lease, Node, Typed};
-use client::{ApiError, within};
+use client::{ApiError, READ_TIMEOUT, within};
 use clock::Timestamp;
 use informer::prove;
 use tokio_util::sync::CancellationToken;
@@ -11,8 +11,6 @@ use workload::{Missed, observe};
 
 use crate::{Ctx, LEASES, State, nodes::Silence};
 
-/// A live read without a response for this long has failed, so that it does not occupy a worker.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A proof that needs a new list takes longer than ten seconds.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait of a node that could not be judged.

@@ -59,8 +59,8 @@ impl Meters {
             suspended: metrics
                 .gauges(
                     "mini_kcm_node_lifecycle_suspended",
-                    "1 while no node may be judged, because a watch of nodes or Leases is interrupted or stale, or a \
-                     Lease could not be read. A standby sets it too.",
+                    "1 while no node may be judged, because a watch of nodes or Leases is interrupted or stale. A standby \
+                     sets it too.",
                     none,
                 )
                 .with_label_values(none),

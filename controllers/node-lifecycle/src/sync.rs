@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{Atom, ConditionStatus, Node, Typed};
-use client::{ApiError, Patch, within};
+use client::{ApiError, Patch, READ_TIMEOUT, WRITE_TIMEOUT, within};
 use controller::Outcome;
 use informer::StoreError;
 
@@ -23,12 +23,6 @@ use crate::{
 const ATTEMPTS: u32 = 5;
 /// The wait between two attempts is between one and two times this long.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// A read that takes longer is given up, and the node is judged anew.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// A write that takes longer is given up. Longer than the server allows it (34 s), because an admission webhook that does
-/// not answer delays a write by its timeout, and giving up before would cancel the write each time.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
@@ -83,23 +77,20 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         return Ok(Outcome::Done);
     }
     if result.is_err() {
-        // It must not delay the other nodes of its zone.
-        postpone(ctx, name, Duration::ZERO);
+        // It must not delay the other nodes of its zone. Without the pause two nodes that fail would enqueue each other.
+        postpone(ctx, name, RETRY);
     }
     ctx.meters.record_node(ctx.clock.now().saturating_duration_since(started));
     result
 }
 
 async fn read(ctx: &Ctx, name: &Atom) -> Result<Option<Node>, SyncError> {
-    let resource = Node::resource();
-    match within(READ_TIMEOUT, ctx.api.get::<Node>(&resource, "", name)).await {
-        Ok(live) => {
-            observe(ctx, &live);
-            Ok(Some(live))
-        }
-        Err(err) if err.is_absence_of(name) => Ok(None),
-        Err(err) => Err(SyncError::Read(err)),
+    let live = within(READ_TIMEOUT, ctx.api.get_opt::<Node>(&Node::resource(), "", name)).await;
+    let live = live.map_err(SyncError::Read)?;
+    if let Some(live) = &live {
+        observe(ctx, live);
     }
+    Ok(live)
 }
 
 /// Records a state that is newer than the cached one.

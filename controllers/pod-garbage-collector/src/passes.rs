@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use api::{Atom, Entry, Node, Pod, Typed};
-use client::error_chain;
+use client::{READ_TIMEOUT, error_chain, within};
 use controller::Outcome;
+use futures::{StreamExt, stream};
 use informer::Store;
 
 use crate::{
@@ -41,6 +42,9 @@ impl fmt::Display for Pass {
     }
 }
 
+/// How many nodes that are out of service are collected concurrently.
+const MAX_NODES: usize = 16;
+
 /// One pass. An action that fails is repeated by the next pass.
 pub(crate) async fn run(ctx: &Ctx, pass: Pass) -> Outcome {
     match pass {
@@ -53,12 +57,9 @@ async fn collect_terminating(ctx: &Ctx) -> Outcome {
     ctx.recreations.lock().forget_old(ctx.clock.now());
     enqueue_missing_nodes(ctx);
     let Plan { out_of_service, unscheduled, terminated: _ } = current_plan(ctx);
-    for (node, pods) in out_of_service {
-        if ctx.stopping.is_cancelled() {
-            break;
-        }
-        collect_out_of_service(ctx, &node, pods).await;
-    }
+    // A call that hangs must not delay the pods of other nodes.
+    let nodes = stream::iter(out_of_service);
+    nodes.for_each_concurrent(MAX_NODES, |(node, pods)| collect_out_of_service(ctx, node, pods)).await;
     collect::collect_each(ctx, unscheduled, Reason::Unscheduled, || true).await;
     Outcome::After(PERIOD)
 }
@@ -77,17 +78,20 @@ fn enqueue_missing_nodes(ctx: &Ctx) {
 ///
 /// The node is read first, because the cache may be behind: its kubelet may run again, or an administrator may have
 /// removed the taint. The old pod may then still run, and its replacement would use the same volume (KEP-2268).
-async fn collect_out_of_service(ctx: &Ctx, node: &Atom, pods: Vec<Arc<Pod>>) {
-    match ctx.api.get::<Node>(&Node::resource(), "", node).await {
+async fn collect_out_of_service(ctx: &Ctx, node: Atom, pods: Vec<Arc<Pod>>) {
+    if ctx.stopping.is_cancelled() {
+        return;
+    }
+    match within(READ_TIMEOUT, ctx.api.get::<Node>(&Node::resource(), "", &node)).await {
         Ok(live) if is_out_of_service(&live) => {}
         Ok(_) => return tracing::debug!(%node, "The node is not out of service any more"),
         // The pods of a missing node are orphans.
-        Err(err) if err.is_absence_of(node) => return,
+        Err(err) if err.is_absence_of(&node) => return,
         Err(err) if collect::is_end_of_term(&err) => return,
         Err(err) => return tracing::error!(err = error_chain(&err), %node, "Failed to get node"),
     }
     let is_still_out_of_service =
-        || ctx.nodes.get("", node).is_ok_and(|it| it.is_some_and(|it| is_out_of_service(&it)));
+        || ctx.nodes.get("", &node).is_ok_and(|it| it.is_some_and(|it| is_out_of_service(&it)));
     collect::collect_each(ctx, pods, Reason::OutOfService, is_still_out_of_service).await;
 }
 

@@ -62,8 +62,8 @@ impl ApplyError {
     }
 }
 
-/// Finds out what became of unanswered creations and deletions, and of everything that was expected for too
-/// long. Until then, pods are neither created nor deleted, because that would be decided from an old state.
+/// Resolves creations and deletions whose outcome is unknown, and expired expectations. Until all are resolved, no
+/// other pods are created or deleted, because the cache may have an old state.
 pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     settle_deletions(ctx, owner).await;
     let now = ctx.clock.now();
@@ -85,7 +85,7 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     ctx.memory.resolve_unknown(&owner.uid, |it| ctx.pods.store().has_passed(it));
 }
 
-/// Deletions whose outcome is known are not expected any more.
+/// Resolves deletions. One whose outcome is known is not expected any more.
 async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let (queue, key) = (ctx.queue.clone(), owner.key());
     let reader = DeletionReader {
@@ -104,7 +104,7 @@ async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     left.into_iter().for_each(|it| ctx.memory.add_unwanted_deletion(&owner.uid, it));
 }
 
-/// Sends deletions whose outcome is unknown again for some seconds, because the first requests may have been lost, as
+/// Repeats, for some seconds, deletions whose outcome is unknown, because the first requests may have been lost, as
 /// long as their pods are surplus. `active` are the pods in the cache. `expected` are the pods whose deletion was not
 /// observed before the cache was read.
 pub(crate) async fn repeat_deletions<K: Kind>(
@@ -234,8 +234,8 @@ fn body(set: &ReplicaSet, owner: &Owner) -> Result<Box<RawValue>, ApplyError> {
     Ok(template.pod(Extra { generate_name: &owner.generate_name(), ..Extra::default() })?)
 }
 
-/// Whether the set is as it was planned for. Hundreds of calls take a minute, in which a user may correct a mistake. Calls
-/// that are left out are decided anew by the next sync.
+/// Whether the cached set has the generation for which the plan was made, and is not being deleted. Hundreds of calls
+/// take a minute, in which a user may correct a mistake. Calls that are left out are decided anew by the next sync.
 pub(crate) fn is_current<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> bool {
     let stored = ctx.sets.store().get_same(&set.meta.namespace, &set.meta.name, &set.meta.uid);
     let is_same = |it: &ReplicaSet| it.meta.deletion.is_none() && it.generation == set.generation;

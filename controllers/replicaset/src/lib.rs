@@ -1,8 +1,9 @@
 //! Runs the pods of ReplicaSets and ReplicationControllers.
 //!
-//! Guarantees: as many pods exist as the spec wants, and by its own writes never more, whatever the cache shows and
-//! whichever answers are lost. A pod is deleted only in the state in which it was chosen, so a pod that was orphaned or
-//! replaced meanwhile survives. Pods of other controllers are never touched.
+//! Guarantees: as many pods are active (they have not ended and are not being deleted) as `spec.replicas`, and the
+//! controller never creates more pods than that, also with a stale cache or after lost responses. A pod is deleted only
+//! in the state in which it was chosen, so a pod that was orphaned or replaced meanwhile is not deleted. Pods of other
+//! controllers are never changed.
 //!
 //! A ReplicationController is read as a ReplicaSet; `kind` has the only differences. "Set" means either.
 //!
@@ -23,7 +24,7 @@ mod rules;
 #[cfg(test)]
 mod testing;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use api::{Atom, Entry, ObjectKey, Pod, ReplicaSet, ReplicationController, Uid, Version};
 use client::Api;
@@ -171,22 +172,15 @@ fn start_for<K: Kind>(builder: &mut Builder, options: Options) {
     let recorder = builder.recorder_as(K::EVENT_SOURCE, api.clone());
     let metrics = builder.deps().metrics.clone();
     let clock = builder.deps().clock.clone();
-    let skips = ConsistencyStore::new(K::SKIPS_SUBSYSTEM, &K::resource().kind, &metrics, clock.clone());
-    let consistency = Arc::new(skips);
-    let writer = ObjectWriter::new(api, {
-        let (consistency, cache) = (consistency.clone(), pods.watched());
-        move |set, version| {
-            if read_own_writes {
-                consistency.record_write(set, &cache, version);
-            }
-        }
-    });
+    let kind = K::resource().kind;
+    let consistency = ConsistencyStore::new(K::SKIPS_SUBSYSTEM, &kind, read_own_writes, &metrics, clock.clone());
+    let consistency = Arc::new(consistency);
+    let writer = ObjectWriter::recording(api, consistency.clone(), pods.watched());
     let ctx = Arc::new(Ctx::<K> {
         control: PodControl::new(writer, recorder.clone()),
         recorder,
         memory: Memory::default(),
         consistency,
-        read_own_writes,
         compares_cost,
         counts_terminating: counts_terminating && K::COUNTS_TERMINATING,
         queue: builder.queue(K::QUEUE, Backoff::default()),
@@ -234,7 +228,6 @@ struct Ctx<K: Kind> {
     queue: Queue<ObjectKey>,
     memory: Memory,
     consistency: Arc<ConsistencyStore>,
-    read_own_writes: bool,
     compares_cost: bool,
     counts_terminating: bool,
     meters: Meters,
@@ -249,18 +242,10 @@ impl<K: Kind> Ctx<K> {
         self.control.api()
     }
 
-    /// Returns the longest wait if the caches do not show our last writes yet. The set is enqueued when they do.
-    fn park_if_stale(&self, set: &ReplicaSet) -> Option<Duration> {
-        let (queue, key) = (self.queue.clone(), set.meta.as_ref().key());
-        self.consistency.park_if_stale(&set.meta.uid, move || queue.add(key))
-    }
-
     /// Records a stored status. The next sync waits until the cache shows it.
     fn record_status(&self, set: &Uid, version: &Version) {
         self.memory.record_status_at(set, self.clock.now());
-        if self.read_own_writes {
-            self.consistency.record_write(set, &self.sets.watched(), version);
-        }
+        self.consistency.record_write(set, &self.sets.watched(), version);
     }
 
     fn send_event(&self, owner: &Owner, type_: EventType, reason: &str, message: String) {

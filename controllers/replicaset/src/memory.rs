@@ -34,7 +34,7 @@ struct SetMemory {
     unknown_creates: UnknownCreates,
     /// The deletions whose outcome is unknown.
     unknown_deletions: Vec<UnknownDeletion>,
-    /// Those of pods that the set wants again. They may still be executed.
+    /// Those that are no longer needed, for example because `replicas` was raised. Their requests may still succeed.
     unwanted_deletions: Vec<UnknownDeletion>,
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
@@ -151,6 +151,11 @@ impl Memory {
     /// A status is about to be written. Recorded before, because the watch event may come before the response.
     pub(crate) fn begin_status(&self, set: &Uid, status: ReplicaSetStatus) {
         self.change(set, |it| it.status = Some(status));
+    }
+
+    /// The cached status is right. If another one was sent, it may still be stored, and its event must cause a sync.
+    pub(crate) fn clear_status(&self, set: &Uid) {
+        self.change_existing(set, |it| it.status = None);
     }
 
     /// Whether this is the last status that we wrote.

@@ -42,7 +42,7 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync<K: Kind>(ctx: &Ctx<K>, key: &ObjectKey) -> Result<Outcome, SyncError> {
     // The delete handler has cleared the memory of this set.
     let Some(cached) = ctx.sets.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if let Some(wait) = ctx.park_if_stale((*cached).as_ref()) {
+    if let Some(wait) = ctx.consistency.park_if_stale(cached.meta().uid, &ctx.queue, key) {
         return Ok(Outcome::Parked(wait));
     }
     // The cache may have a newer state of the set than the one that was read before the consistency check.
@@ -69,7 +69,7 @@ pub(crate) async fn sync<K: Kind>(ctx: &Ctx<K>, key: &ObjectKey) -> Result<Outco
 async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Result<Outcome, SyncError> {
     let set: &ReplicaSet = object.as_ref();
     let owner = Owner::new(K::resource(), set.meta.as_ref(), None);
-    if ctx.read_own_writes && !ctx.memory.has_unknown_creates(&owner.uid) {
+    if ctx.consistency.is_enabled() && !ctx.memory.has_unknown_creates(&owner.uid) {
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&owner.uid);
     }
@@ -136,7 +136,10 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     // The status is written even after a failure, which has precedence over an error of the status.
     let status = next_status(&snapshot, &deleted, &managed, &owner.generate_name());
     let written = match status_write(&set.status, &status, set.spec.replicas, since_status(ctx, &owner.uid)) {
-        StatusWrite::Never => Ok(()),
+        StatusWrite::Never => {
+            ctx.memory.clear_status(&owner.uid);
+            Ok(())
+        }
         StatusWrite::Now => put_status(ctx, object, &status).await,
         StatusWrite::After(delay) => {
             next = earliest(next, Some(delay));
@@ -147,7 +150,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     next = earliest(next, availability_check(ctx, &snapshot));
     let result = match (done, written) {
         (Err(failure), written) => {
-            log_error(set, written);
+            workload::log_further_error(written);
             Err(failure.into())
         }
         (Ok(()), written) => written,
@@ -238,14 +241,6 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
     let victims = victims(active, count, ranks, &doubtful, set.spec.min_ready_seconds, *now, ctx.compares_cost);
     age_ratios(active, &victims, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
     victims.into_iter().cloned().collect()
-}
-
-/// Logs an error of a sync that fails for another reason.
-fn log_error(set: &ReplicaSet, result: Result<(), SyncError>) {
-    if let Err(err) = result {
-        let err = client::error_chain(&err);
-        tracing::error!(key = %set.meta.as_ref().key(), err, "A further step of a failed sync failed too");
-    }
 }
 
 /// Stores the status. If the set was changed in the meantime, it is tried once more with its newest state

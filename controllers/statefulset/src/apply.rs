@@ -106,7 +106,7 @@ impl ApplyError {
 }
 
 /// Executes the stages of a plan. The actions of a stage are executed in slow-start batches (upstream's `slowStartBatch`).
-/// After a batch with a failure nothing more is done, but see [`Plan::slots_at`]. Slots for which nothing is done count as
+/// After a batch with a failure nothing more is done, but see [`Plan::independent_stage`]. Slots for which nothing is done count as
 /// successes, up to [`FIRST_BATCH`], so that a slot that always fails does not prevent the actions for the others.
 pub(crate) async fn apply(
     ctx: &Ctx,
@@ -118,7 +118,7 @@ pub(crate) async fn apply(
     let call = Calls { ctx, set, owner, revisions };
     let mut applied = Applied::default();
     for (at, stage) in plan.stages.iter().enumerate() {
-        if applied.failure.as_ref().is_some_and(|it| it.is_of_set() || plan.slots_at != Some(at)) {
+        if applied.failure.as_ref().is_some_and(|it| it.is_of_set() || plan.independent_stage != Some(at)) {
             continue;
         }
         let mut batches = SlowStart::new(stage.len(), first_batch(stage, plan));

@@ -131,7 +131,7 @@ async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, templ
     let pod = owners.pod_name;
     match created {
         Ok(written) => {
-            ctx.record_write(&set.meta.uid, &ctx.claims.watched(), &written.version);
+            ctx.consistency.record_write(&set.meta.uid, &ctx.claims.watched(), &written.version);
             let message = format!("Create Claim {name} Pod {pod} in StatefulSet {} success", set.meta.name);
             ctx.send_event(owner, EventType::Normal, "SuccessfulCreate", message);
             Ok(())
@@ -160,8 +160,10 @@ fn body(set: &StatefulSet, owners: &Owners<'_>, name: &str, template: &str) -> R
         metadata["labels"][&**key] = (**value).into();
     }
     let references = owners.references();
-    if !references.is_empty() {
-        metadata["ownerReferences"] = references.into();
+    match metadata["ownerReferences"].as_array_mut() {
+        Some(of_template) => of_template.extend(references),
+        None if references.is_empty() => {}
+        None => metadata["ownerReferences"] = references.into(),
     }
     claim["apiVersion"] = "v1".into();
     claim["kind"] = "PersistentVolumeClaim".into();
@@ -192,7 +194,7 @@ pub(crate) async fn correct_owners(
             continue;
         }
         let version = replace_owners(ctx, owners, &claim, has_conflict).await?;
-        ctx.record_write(&set.meta.uid, &ctx.claims.watched(), &version);
+        ctx.consistency.record_write(&set.meta.uid, &ctx.claims.watched(), &version);
     }
     Ok(())
 }

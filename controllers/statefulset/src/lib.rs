@@ -25,7 +25,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Typed, Uid, Version};
+use api::{ControllerRevision, ObjectKey, PersistentVolumeClaim, Pod, StatefulSet, Typed, Uid};
 use client::Api;
 use clock::{Clock, Instant};
 use controller::{
@@ -140,24 +140,18 @@ pub fn start(builder: &mut Builder, options: Options) {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let clock = builder.deps().clock.clone();
-    let consistency = Arc::new(ConsistencyStore::new("statefulset_controller", "StatefulSet", &metrics, clock.clone()));
-    let writer_to = |cache: Arc<dyn informer::Watched>| {
-        let consistency = consistency.clone();
-        ObjectWriter::new(api.clone(), move |set, version| {
-            if read_own_writes {
-                consistency.record_write(set, &cache, version);
-            }
-        })
-    };
-    let revision_writer = writer_to(revisions.watched());
+    let consistency =
+        ConsistencyStore::new("statefulset_controller", "StatefulSet", read_own_writes, &metrics, clock.clone());
+    let consistency = Arc::new(consistency);
+    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched());
+    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched());
     let ctx = Arc::new(Ctx {
-        writer: writer_to(pods.watched()),
+        writer: pod_writer,
         history: RevisionControl::new(revision_writer.clone(), HashLabel::First),
         revision_writer,
         recorder,
         memory: Memory::default(),
-        consistency: consistency.clone(),
-        read_own_writes,
+        consistency,
         compare_semantically,
         gates: Gates { max_unavailable, recreate },
         queue: builder.queue("statefulset", Backoff::default()),
@@ -200,7 +194,6 @@ struct Ctx {
     queue: Queue<ObjectKey>,
     memory: Memory,
     consistency: Arc<ConsistencyStore>,
-    read_own_writes: bool,
     compare_semantically: bool,
     gates: Gates,
     meters: Meters,
@@ -215,25 +208,13 @@ impl Ctx {
         self.writer.api()
     }
 
-    /// Returns the longest wait if the caches do not show our last writes yet. The set is enqueued when they do.
-    fn park_if_stale(&self, set: &StatefulSet) -> Option<std::time::Duration> {
-        let (queue, key) = (self.queue.clone(), set.meta.as_ref().key());
-        self.consistency.park_if_stale(&set.meta.uid, move || queue.add(key))
-    }
-
-    /// Records what was stored for a set. The next sync waits until this cache shows it.
-    fn record_write(&self, set: &Uid, cache: &Arc<dyn informer::Watched>, version: &Version) {
-        if self.read_own_writes {
-            self.consistency.record_write(set, cache, version);
-        }
-    }
-
-    /// Records that a deletion of a pod was sent, whose outcome the server knows from `check_at` on.
+    /// Records that a DELETE was sent. From `check_at` on, a live read shows its outcome.
     fn record_deletion(&self, set: &StatefulSet, pod: &Pod, check_at: Instant) {
         self.memory.record_deletion(&set.meta.uid, &pod.meta.uid, self.clock.wall(), check_at);
     }
 
-    /// Reads a pod that may be deleted, and records its deletion unless it certainly stays.
+    /// Reads a pod whose deletion has an unknown outcome. Forgets the deletion if the pod exists and is not being
+    /// deleted; otherwise records it, with the time of the next read.
     async fn settle_deletion(&self, set: &StatefulSet, pod: &Pod) {
         let live = self.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await;
         let check_after = match live {

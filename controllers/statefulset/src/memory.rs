@@ -27,9 +27,10 @@ struct Deletion {
 pub(crate) struct Memory {
     /// The states that were reported.
     pub(crate) notices: NoticeLog<Notice>,
-    /// The template of this generation is that of the newest revision, which had this version.
+    /// The generation whose template the newest revision has, and the resourceVersion of that revision.
     newest: Mutex<HashMap<Uid, (i64, Version)>>,
-    /// The pods of each set for which a deletion was sent, as long as the cache may show them as they were.
+    /// The pods of each set for which a deletion was sent, until the cache shows the deletion or
+    /// [`Memory::forget_deletion`] is called.
     deleted: Mutex<HashMap<Uid, HashMap<Uid, Deletion>>>,
 }
 
@@ -45,7 +46,7 @@ impl Memory {
         self.newest.lock().insert(set.clone(), (generation, revision));
     }
 
-    /// Records that a deletion was sent, whose outcome the server knows from `check_at` on.
+    /// Records that a DELETE was sent. From `check_at` on, a live read shows its outcome.
     pub(crate) fn record_deletion(&self, set: &Uid, pod: &Uid, sent: Timestamp, check_at: Instant) {
         let mut all = self.deleted.lock();
         let deletion = Deletion { since: sent.as_second(), check_at };
@@ -56,7 +57,7 @@ impl Memory {
             .or_insert(deletion);
     }
 
-    /// Records that the server has the pod as it was before its deletion.
+    /// Forgets a deletion: the server has the pod, and it is not being deleted.
     pub(crate) fn forget_deletion(&self, set: &Uid, pod: &Uid) {
         if let Some(deleted) = self.deleted.lock().get_mut(set) {
             deleted.remove(pod);

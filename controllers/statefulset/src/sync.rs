@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// After a sync that failed, a check that is due comes this much later.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
@@ -52,7 +55,7 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     // The delete handler has cleared the memory of this set.
     let Some(set) = ctx.sets.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if let Some(wait) = ctx.park_if_stale(&set) {
+    if let Some(wait) = ctx.consistency.park_if_stale(&set.meta.uid, &ctx.queue, key) {
         return Ok(Outcome::Parked(wait));
     }
     // The cache may have a newer state of the set than the one that was read before the consistency check.
@@ -76,18 +79,20 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<Outcome, SyncError> {
     let owner = Owner::new(StatefulSet::resource(), set.meta.as_ref(), None);
     let history = claim_revisions(ctx, &owner, selector).await?;
+    let found = find_revisions(ctx, set, &owner, &history).await;
+    // Listed after these calls, which may have taken long.
     let mut pods = claim_pods(ctx, set, &owner, selector).await?;
     settle_deletions(ctx, set, &mut pods).await;
-    let (revisions, collision_count) = match find_revisions(ctx, set, &owner, &history).await {
+    let (revisions, collision_count) = match found {
         Ok(found) => found,
         Err(err) => {
             if let SyncError::Revision(RevisionError::Collisions { collision_count, .. }) = &err {
                 // The next sync continues with this counter.
                 let mut status = set.status.clone();
                 status.collision_count = Some(*collision_count);
-                log_error(set, put_status(ctx, set, &status).await);
+                workload::log_further_error(put_status(ctx, set, &status).await);
             }
-            log_error(set, truncate(ctx, set, &history, &pods, None).await);
+            workload::log_further_error(truncate(ctx, set, &history, &pods, None).await);
             return Err(err);
         }
     };
@@ -105,28 +110,29 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let written = write_status(ctx, set, &status).await;
     let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
     let until_available = availability_check(ctx, set, &pods, &status, now);
-    let mut next = ctx.memory.next_checks(&set.meta.uid, ctx.clock.now());
-    next.extend(until_available);
+    let timers = until_available.into_iter().chain(until_check);
+    let reads = ctx.memory.next_checks(&set.meta.uid, ctx.clock.now());
     let result = match failure {
         Some(failure) => {
-            log_error(set, written);
-            log_error(set, truncated);
+            workload::log_further_error(written);
+            workload::log_further_error(truncated);
             Err(failure.into())
         }
         None if written.is_err() => {
-            log_error(set, truncated);
+            workload::log_further_error(truncated);
             written
         }
         None => truncated,
     };
     if let Err(err) = result {
-        // The back-off of the key may be longer. A check that is due waits for it.
-        if let Some(next) = next.into_iter().filter(|it| !it.is_zero()).min() {
+        // The back-off of the key may be longer. A read that is due waits for it.
+        let reads = reads.into_iter().filter(|it| !it.is_zero());
+        if let Some(next) = reads.chain(timers.map(|it| it.max(RETRY))).min() {
             ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
         return Err(err);
     }
-    let next = next.into_iter().chain(until_check).min();
+    let next = reads.into_iter().chain(timers).min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
 
@@ -162,8 +168,8 @@ async fn claim_pods(
     Ok(claimed.map_err(SyncError::Pods)?.objects)
 }
 
-/// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. If the outcome is unknown, the server
-/// is asked.
+/// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. Those whose check is due are
+/// read from the server first.
 async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
     let due = ctx.memory.due_deletions(uid, pods, ctx.clock.now());
@@ -224,8 +230,9 @@ async fn find_revisions(
     let current = match history.iter().find(|it| it.meta.name == *name) {
         Some(it) => Some(as_is(it)),
         None if name.is_empty() || *name == update.name => None,
-        // The cache may be late. Only if it is gone the update revision takes its place: otherwise a pod below the
-        // partition would be created again with the new template.
+        // The cache may be late, so the revision is read. If it does not exist, or is not one of the set, the update
+        // revision is used. If it were used earlier, a pod below the partition would be created again with the new
+        // template.
         None => {
             let resource = ControllerRevision::resource();
             match ctx.api().get::<ControllerRevision>(&resource, &owner.namespace, name).await {
@@ -272,14 +279,6 @@ fn report(
     next_check
 }
 
-/// Logs an error of a sync that fails for another reason.
-fn log_error(set: &StatefulSet, result: Result<(), SyncError>) {
-    if let Err(err) = result {
-        let err = client::error_chain(&err);
-        tracing::error!(statefulset = %set.meta.as_ref().key(), err, "A further step of a failed sync failed too");
-    }
-}
-
 fn seconds(left: Option<i64>) -> Option<Duration> {
     left.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs)
 }
@@ -291,7 +290,7 @@ async fn write_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) 
 async fn put_status(ctx: &Ctx, set: &StatefulSet, status: &StatefulSetStatus) -> Result<(), SyncError> {
     match ctx.api().put_status(set, None, status).await {
         Ok(written) => {
-            ctx.record_write(&set.meta.uid, &ctx.sets.watched(), &written.version);
+            ctx.consistency.record_write(&set.meta.uid, &ctx.sets.watched(), &written.version);
             Ok(())
         }
         Err(err) if workload::is_gone(&err, &set.meta.name) => Ok(()),

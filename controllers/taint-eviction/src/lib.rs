@@ -81,15 +81,9 @@ pub const REGISTRATION: Registration = Registration {
     start: |builder, settings| start(builder, Options::from(settings)),
 };
 
-/// How many pods are evicted concurrently (`UpdateWorkerSize`).
+/// How many pods are evicted concurrently (`UpdateWorkerSize`). With more, a pod would be deleted long after its node was read,
+/// because the calls wait for the rate limiter.
 const WORKERS: usize = 8;
-
-/// A read that takes longer is given up: it would occupy a worker, and the taint may have been lifted meanwhile.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A write that takes longer is given up. Longer than the server allows it (34 s), because an admission webhook that does
-/// not answer delays a write by its timeout, and giving up before would cancel the write each time.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The back-off of a failed eviction. It begins with upstream's pause between attempts. Its limit is a minute, because
 /// with the usual 1,000 s a pod would remain long after the server has recovered.
@@ -146,6 +140,8 @@ pub fn start(builder: &mut Builder, options: Options) {
         let ctx = worked.clone();
         async move { sync::enqueue_pods(&ctx, &node) }
     });
+    let term = ctx.clone();
+    builder.on_term_start(move || term.memory.begin_term(term.clock.now()));
     let queue = ctx.pod_queue.clone();
     builder.workers(&queue, WORKERS, move |pod: ObjectKey| {
         let ctx = ctx.clone();

@@ -3,15 +3,13 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{Node, Typed};
-use client::{Api, ApiError, within};
+use client::{Api, ApiError, READ_TIMEOUT, within};
 use clock::{Clock, Instant};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
 use parking_lot::Mutex;
-
-use crate::READ_TIMEOUT;
 
 /// A read is shared for this time after it was begun. So from the read of a node to the deletion of a pod it takes at
 /// most this time and the time of the pod's own calls.
@@ -68,9 +66,6 @@ impl LiveNodes {
 }
 
 async fn read(api: Api, name: Box<str>) -> Answer {
-    match within(READ_TIMEOUT, api.get::<Node>(&Node::resource(), "", &name)).await {
-        Ok(node) => Ok(Some(Arc::new(node))),
-        Err(err) if err.is_absence_of(&name) => Ok(None),
-        Err(err) => Err(err),
-    }
+    let node = within(READ_TIMEOUT, api.get_opt::<Node>(&Node::resource(), "", &name)).await?;
+    Ok(node.map(Arc::new))
 }

@@ -12,8 +12,9 @@ use workload::Observation;
 
 use crate::rules::taints::{Now, ObservedTaint, after_interruption, are_taints_of, later, no_execute, observe};
 
-/// How long the taints of an outage may stay on a node that is ready again. Normally they are lifted within a second. This is
-/// longer than a new leader needs to lift those of many nodes; but another manager may have set them, and never lift them.
+/// How long the taints of an outage may stay on a node that is ready again, while there is a leader. Normally they are lifted
+/// within a second. This is longer than a new leader needs to lift those of many nodes; but another manager may have set
+/// them, and never lift them.
 const TO_LIFT: Duration = Duration::from_secs(60);
 
 /// The memory of all nodes and pods.
@@ -33,6 +34,8 @@ struct Observations {
     arrivals: HashMap<Uid, Instant>,
     /// When the first list of pods was handled. It counts as the arrival of each pod without an entry.
     first_pods: Option<Instant>,
+    /// When the term began. Before, no taint may have been lifted.
+    term_since: Option<Instant>,
     observation: Observation,
 }
 
@@ -88,6 +91,7 @@ impl Memory {
         if let Some(missed) = observations.observation.check(boot, interrupted_for) {
             for node in observations.tainted.values_mut() {
                 node.taints = after_interruption(&node.taints, missed, now);
+                node.ready_since = node.ready_since.map(|it| later(it, missed, now));
             }
             // Times count from the arrival of a pod if it came after the taint.
             for arrival in observations.arrivals.values_mut().chain(&mut observations.first_pods) {
@@ -122,6 +126,11 @@ impl Memory {
         self.observations.lock().first_pods = Some(now);
     }
 
+    /// Records the begin of the term.
+    pub(crate) fn begin_term(&self, now: Instant) {
+        self.observations.lock().term_since = Some(now);
+    }
+
     /// Records that a pod was observed on its node for the first time. If the node has no taint now, the pod was there
     /// before every later one, and needs no entry.
     pub(crate) fn record_arrival(&self, pod: &Pod, now: Instant) {
@@ -141,7 +150,8 @@ impl Memory {
         let observations = self.observations.lock();
         let node = observations.tainted.get(&*pod.node)?;
         let arrival = observations.arrivals.get(&pod.meta.uid).copied().or(observations.first_pods);
-        Some(PodTaints { taints: node.taints.clone(), arrival, lifted_by: node.ready_since.map(|it| it + TO_LIFT) })
+        let lifted_by = node.ready_since.map(|it| observations.term_since.map_or(it, |term| it.max(term)) + TO_LIFT);
+        Some(PodTaints { taints: node.taints.clone(), arrival, lifted_by })
     }
 
     /// Sets the stage of a pod, and returns the one before.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Cached, ConditionStatus, Node, ObjectKey, Pod, Typed, Version};
-use client::{ApiError, DeleteOptions, within};
+use client::{ApiError, DeleteOptions, READ_TIMEOUT, WRITE_TIMEOUT, within};
 use clock::Instant;
 use controller::Outcome;
 use informer::{Informer, StoreError};
@@ -11,7 +11,7 @@ use serde_json::json;
 use workload::{DISRUPTION_TARGET, Precondition};
 
 use crate::{
-    Ctx, READ_TIMEOUT, WRITE_TIMEOUT,
+    Ctx,
     memory::{PodTaints, Stage},
     rules::tolerations::{Decision, decide},
 };
@@ -163,12 +163,8 @@ async fn evict(ctx: &Ctx, key: &ObjectKey, cached: &Pod, due: Instant) -> Result
 }
 
 async fn read_pod(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Pod>, SyncError> {
-    let resource = Pod::resource();
-    match within(READ_TIMEOUT, ctx.api.get::<Pod>(&resource, &key.namespace, &key.name)).await {
-        Ok(pod) => Ok(Some(pod)),
-        Err(err) if err.is_absence_of(&key.name) => Ok(None),
-        Err(source) => Err(SyncError::ReadPod { pod: key.clone(), source }),
-    }
+    let pod = within(READ_TIMEOUT, ctx.api.get_opt::<Pod>(&Pod::resource(), &key.namespace, &key.name)).await;
+    pod.map_err(|source| SyncError::ReadPod { pod: key.clone(), source })
 }
 
 /// Returns no wait if the live node has exactly the observed taints and the cache of nodes has passed the version of

@@ -86,11 +86,8 @@ fn outcome_unless_due(ctx: &Ctx, job: &Job) -> Option<Outcome> {
 }
 
 async fn read(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Job>, SyncError> {
-    match ctx.api.get::<Job>(&Job::resource(), &key.namespace, &key.name).await {
-        Ok(job) => Ok(Some(job)),
-        Err(err) if err.is_absence_of(&key.name) => Ok(None),
-        Err(source) => Err(SyncError::Read { key: key.clone(), source }),
-    }
+    let job = ctx.api.get_opt::<Job>(&Job::resource(), &key.namespace, &key.name).await;
+    job.map_err(|source| SyncError::Read { key: key.clone(), source })
 }
 
 /// Deletes the Job if it has not changed since the read, its pods first.

@@ -103,7 +103,7 @@ struct Right {
 }
 
 impl Right {
-    /// Adds the result of a read. True when it may be refused only for a moment, so that it says nothing.
+    /// Adds the result of a read. True if the refusal may be temporary. The result is then not used.
     fn observe(&mut self, is_refused: bool, now: Instant) -> bool {
         self.was_allowed |= !is_refused;
         if !is_refused {
@@ -200,14 +200,14 @@ impl Sight {
         self.last.clone()
     }
 
-    /// After a look that failed, only time has passed. Returns what is known if that changed.
+    /// After a failed read. Returns the managers if the Lease may have expired since; see [`Sight::check_freshness`].
     pub(super) fn on_failed_look(&mut self, time: LookTime) -> Option<Managers> {
         (self.right_to_pods.refused_since, self.right_to_lease.refused_since) = (None, None);
         self.check_freshness(time)
     }
 
-    /// After a look that showed nothing. Returns what is known if that changed: the Lease may have expired meanwhile, so
-    /// that another manager leads.
+    /// After a look whose result is not used. Returns the managers if the Lease was fresh and may now expire before the
+    /// next look ends, so that another manager leads. Otherwise nothing has changed.
     pub(super) fn check_freshness(&mut self, time: LookTime) -> Option<Managers> {
         let is_fresh_now = self.lease.as_ref().is_some_and(|it| it.is_fresh(time));
         let last = self.last.as_mut()?;

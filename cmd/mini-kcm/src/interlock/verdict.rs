@@ -85,7 +85,8 @@ fn is_standby(pod: &BuiltInPod, managers: &Managers) -> bool {
     pod.uses_built_in_lease() && !pod.leads_as(holder) && managers.pods.iter().any(|it| it.leads_as(holder))
 }
 
-/// No pod shows the flags of the other manager that leads or may lead, so that its Lease and its writes decide.
+/// Decides by the Lease of the built-in manager and the writes of another manager, if no pod shows the flags of the one
+/// that leads.
 fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<&String>) -> Option<HeldBack> {
     let lease = LeaseKey::of_built_in();
     if is_visible(managers) || ours.lease.as_ref() == Some(&lease) {
@@ -117,8 +118,7 @@ fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<
     Some(HeldBack { by: format!("lease {namespace}/{name}"), why })
 }
 
-/// True when pods show all managers that are known. A leader without a pod, such as a service of systemd on one of the
-/// control-plane nodes, is not among them.
+/// True if the leader has a pod, or, if no leader is known, any pod exists. A leader run by systemd has none.
 fn is_visible(managers: &Managers) -> bool {
     match &managers.built_in_lease {
         Hold::Held { holder, .. } if !holder.is_empty() => managers.pods.iter().any(|it| it.leads_as(holder)),

@@ -43,10 +43,12 @@ pub(crate) fn fit(node: &Node, placement: &Placement, compares_numbers: bool) ->
     let refuses = |effect: TaintEffect| {
         node.taints.iter().any(|it| it.effect == effect && !is_tolerated(it, placement, compares_numbers))
     };
-    match () {
-        () if refuses(TaintEffect::NoExecute) => Fit::No,
-        () if refuses(TaintEffect::NoSchedule) => Fit::Keep,
-        () => Fit::Run,
+    if refuses(TaintEffect::NoExecute) {
+        Fit::No
+    } else if refuses(TaintEffect::NoSchedule) {
+        Fit::Keep
+    } else {
+        Fit::Run
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Rollout<'s, 'a> {
 pub(crate) struct Waiting<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
-    /// What it lacks.
+    /// Why it is waited for.
     pub(crate) cause: WaitCause,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) set: &'a DaemonSet,
     /// The hash of the current revision.
     pub(crate) hash: &'a str,
-    /// All nodes, in the order of their names. The first one may be any of them, see [`Snapshot::begin_after`].
+    /// All nodes, sorted by name, then rotated by [`Snapshot::begin_after`] if a write has failed.
     pub(crate) nodes: Vec<NodePods<'a>>,
     /// The pods that wait for a node that does not exist. The scheduler will never bind them.
     pub(crate) without_node: Vec<&'a Pod>,

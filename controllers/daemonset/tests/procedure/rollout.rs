@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use harness::{NAMESPACE, failure, name, pass};
 use serde_json::json;
+use test_cluster::Interception;
 
 use crate::world::{SEC, World, custom_taint, on_delete, rolling, target, template};
 
@@ -65,13 +66,35 @@ async fn a_failure_that_is_over_changes_the_order_of_no_later_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_deletion_is_always_refused_does_not_stop_the_update_of_the_others() {
-    let (world, _manager) = World::running(4, json!({})).await;
-    let refused = format!("delete pods {}", world.pod_on("node-1"));
-    world.fail_requests(move |line, _| if line == refused { failure(403, "Forbidden") } else { None });
+async fn a_creation_whose_answer_was_lost_changes_the_order_of_no_later_rollout() {
+    let world = World::with_nodes(4);
+    let _manager = world.start().await;
+    let mut first = true;
+    world.fail_requests(move |line, call| {
+        let is_lost = line == "create pods" && target(&call.json()) == "node-2" && std::mem::take(&mut first);
+        is_lost.then_some(Interception::LoseAnswer)
+    });
+    world.set(json!({}));
+    world.kubelet(200).await;
+    let nodes = world.node_of_pods();
     world.set_image("two");
     world.kubelet(30).await;
-    assert_eq!(world.images().values().collect::<Vec<_>>(), ["one", "two", "two", "two"]);
+    let order: Vec<&str> = world.deleted().iter().map(|it| &*nodes[it]).collect();
+    assert_eq!(order, ["node-1", "node-2", "node-3", "node-4"]);
+}
+
+/// A webhook may refuse with the code of a conflict.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_is_always_refused_does_not_stop_the_update_of_the_others() {
+    let webhook = Interception::status(409, "Conflict", "admission webhook \"a.b.c\" denied the request: no");
+    for refusal in [failure(403, "Forbidden").unwrap(), webhook] {
+        let (world, _manager) = World::running(4, json!({})).await;
+        let refused = format!("delete pods {}", world.pod_on("node-1"));
+        world.fail_requests(move |line, _| (line == refused).then(|| refusal.clone()));
+        world.set_image("two");
+        world.kubelet(30).await;
+        assert_eq!(world.images().values().collect::<Vec<_>>(), ["one", "two", "two", "two"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,6 +227,20 @@ async fn acceptance_ds_051_with_surge_the_old_pod_stays_until_the_new_one_is_ava
     assert_eq!(counts(&world), (0, 1), "the new one is not available");
     pass(3 * SEC).await;
     assert_eq!((world.deleted(), counts(&world)), (vec![old], (1, 1)));
+}
+
+/// The pods are read after the revision is stored, which may take long.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_becomes_unready_while_the_revision_is_created_uses_the_budget() {
+    let (world, _manager) = World::running(3, json!({})).await;
+    let broken = world.pod_on("node-3");
+    let slow = |line: &str| (line == "create controllerrevisions").then_some(Interception::DelayAnswer(10 * SEC));
+    world.fail_requests(move |line, _| slow(line));
+    world.set_image("two");
+    pass(5 * SEC).await;
+    world.update_pod(&broken, |it| it["status"]["conditions"][0]["status"] = json!("False"));
+    pass(6 * SEC).await;
+    assert_eq!(world.deleted(), [broken]);
 }
 
 /// At no time does a node lose its ready pod before the new one is ready, and never more than the surge exists.

@@ -166,10 +166,11 @@ impl<'a> Draft<'a> {
         let Self { snapshot, limits, .. } = self;
         let Some(set) = snapshot.sets.get(at) else { return limits.replicas };
         let recreates = snapshot.deployment.spec.strategy == DeploymentStrategy::Recreate;
-        let have_others_pods = snapshot.all().any(|(other, set)| other != at && may_have_pods(set));
-        // An old ReplicaSet of this size has no pods, or only some that are being deleted.
-        let are_others = snapshot.new == Some(at) || size(set) == 0;
-        if recreates && (have_others_pods || (are_others && snapshot.has_old_pods)) {
+        let others_have_pods = snapshot.all().any(|(other, set)| other != at && may_have_pods(set));
+        // The new ReplicaSet has no old pods. One without replicas has none either, or only some that are being
+        // deleted.
+        let old_pods_belong_to_others = snapshot.new == Some(at) || size(set) == 0;
+        if recreates && (others_have_pods || (old_pods_belong_to_others && snapshot.has_old_pods)) {
             size(set).min(limits.replicas)
         } else {
             limits.replicas

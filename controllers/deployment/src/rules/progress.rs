@@ -95,7 +95,7 @@ pub(crate) fn event(deployment: &Deployment, after: &DeploymentStatus) -> Option
     let message = condition.message.to_string();
     match &*condition.reason {
         TIMED_OUT => Some((EventType::Warning, TIMED_OUT, message)),
-        // Nothing ends with a pause of a complete rollout. A rollout that became complete during the pause is not reported.
+        // A rollout that was complete before the Deployment was resumed causes no event.
         NEW_SET_AVAILABLE if [PAUSED, RESUMED].contains(&&*earlier.reason) && has_all_pods(deployment, before) => None,
         NEW_SET_AVAILABLE => Some((EventType::Normal, NEW_SET_AVAILABLE, message)),
         _ => None,

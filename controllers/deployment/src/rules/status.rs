@@ -33,8 +33,8 @@ pub(crate) enum Created {
     Collision,
 }
 
-/// The next status, after the writes of a plan. ReplicaSets that were scaled count as the cache shows them; their event
-/// brings the sync that corrects it.
+/// The next status, after the writes of a plan. ReplicaSets that were scaled count as the cache shows them; the event
+/// of the scaled ReplicaSet causes the next sync.
 pub(crate) fn next_status(snapshot: &Snapshot<'_>, plan: &Plan, created: &Created) -> DeploymentStatus {
     let deployment = snapshot.deployment;
     let mut status = deployment.status.clone();
@@ -62,12 +62,14 @@ pub(crate) fn next_status(snapshot: &Snapshot<'_>, plan: &Plan, created: &Create
 pub(crate) fn status_change(deployment: &Deployment, revision: Option<&str>, next: &DeploymentStatus) -> StatusChange {
     let stored = &deployment.status;
     let is_end = progress::is_complete(deployment, next) && !progress::is_complete(deployment, stored);
-    match () {
-        () if revision.is_none() && next == stored => StatusChange::None,
-        () if revision.is_none() && !is_end && without_counters(next) == without_counters(stored) => {
-            StatusChange::Counters
-        }
-        () => StatusChange::Urgent,
+    if revision.is_some() {
+        StatusChange::Urgent
+    } else if next == stored {
+        StatusChange::None
+    } else if !is_end && without_counters(next) == without_counters(stored) {
+        StatusChange::Counters
+    } else {
+        StatusChange::Urgent
     }
 }
 

@@ -297,8 +297,16 @@ async fn a_name_in_use_by_a_set_that_was_never_changed_is_a_collision() {
         "labels": first["metadata"]["labels"], "ownerReferences": first["metadata"]["ownerReferences"] });
     other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
     world.cluster.create(other);
+    // The first status with the counter is not stored.
+    let mut first = true;
+    world.fail_requests(
+        move |line, _| {
+            if line == STATUS && std::mem::take(&mut first) { failure(409, "Conflict") } else { None }
+        },
+    );
     let _manager = world.start().await;
     world.settle().await;
+    assert!(world.events().await.iter().all(|it| !it.contains("ReplicaSetTemplateChanged")));
     assert_eq!(world.count("collisionCount"), 1);
     assert_eq!(world.set_of("one")["spec"]["replicas"], 3);
     assert_eq!(world.set_of("other")["spec"]["replicas"], 0);

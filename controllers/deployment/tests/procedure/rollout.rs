@@ -187,6 +187,19 @@ async fn the_revision_of_a_created_set_is_stored_although_old_sets_could_not_shr
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_revision_of_an_existing_set_is_stored_although_old_sets_cannot_shrink() {
+    let (world, _manager) = World::running(json!({ "strategy": rolling(json!(0), json!(1)) })).await;
+    world.set_image("two");
+    world.settle().await;
+    let refused = format!("patch replicasets {}", name(&world.set_of("two")));
+    world.fail_requests(move |line, _| if line == refused { failure(403, "Forbidden") } else { None });
+    world.set_image("one");
+    pass(5 * SEC).await;
+    assert_eq!(world.sizes(), pairs(&[("two", 3), ("one", 0)]));
+    assert_eq!((world.revision(), world.condition("Progressing")), (json!("3"), "True FoundNewReplicaSet".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_deploy_080_a_restart_in_mid_rollout_continues_it() {
     for lost in [false, true] {
         let (world, manager) = stuck().await;

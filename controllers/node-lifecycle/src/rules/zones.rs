@@ -21,7 +21,7 @@ pub(crate) fn zone_of(labels: &Labels) -> Atom {
     }
 }
 
-/// Whether the node counts for the mode of its zone.
+/// Whether the node is left out of the mode of its zone.
 pub(crate) fn is_excluded(labels: &Labels) -> bool {
     labels.get(EXCLUDE).is_some()
 }

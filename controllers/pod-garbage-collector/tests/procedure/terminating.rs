@@ -1,6 +1,6 @@
 //! Terminating pods of out-of-service nodes, and those without a node.
 
-use harness::failure;
+use harness::{failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
 
@@ -145,6 +145,19 @@ async fn a_pod_without_a_deletion_stays_on_an_out_of_service_node() {
     let _manager = world.start().await;
     world.sleep_until(3600 * SEC).await;
     assert_eq!(world.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_hangs_does_not_delay_the_pods_of_other_nodes() {
+    let world = World::new();
+    for node in ["n1", "n2"] {
+        world.add_node_with(node, "Unknown", out_of_service("NoExecute"));
+        world.add_pod_with(&format!("on-{node}"), node, "Failed", terminating(0));
+    }
+    world.fail_requests(|line, _| (line == "delete pods on-n1").then_some(Interception::Delay(30 * SEC)));
+    let _manager = world.start().await;
+    pass(25 * SEC).await;
+    assert_eq!(world.pod_names(), ["on-n1"]);
 }
 
 #[tokio::test(start_paused = true)]

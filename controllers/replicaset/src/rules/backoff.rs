@@ -23,7 +23,7 @@ const AT_ONCE: i64 = 60;
 /// The pods of a set that failed at once, without a success since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Streak {
-    /// How often they were replaced in vain, counting pods that failed together as one.
+    /// The number of rounds that failed. Pods that failed together count as one round.
     pub(crate) rounds: usize,
     /// How many of them wait for their replacement.
     pub(crate) waiting: usize,

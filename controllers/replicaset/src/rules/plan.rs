@@ -15,8 +15,9 @@ const UNCOUNTED_PER_REPLICA: usize = 2;
 
 /// How often it is checked whether more pods may be created, because no event of an uncounted pod enqueues the set.
 const LIMIT_CHECK: Duration = Duration::from_secs(60);
-/// After this time a creation is tried again in a namespace that was terminating. It may have been created again, and an API
-/// server may have known that late.
+
+/// After this time a creation is tried again in a namespace that was terminating. The namespace may exist again, and an
+/// API server may have had an old state of it.
 pub(crate) const NAMESPACE_CHECK: Duration = Duration::from_secs(300);
 
 /// What is known of a set at one moment.

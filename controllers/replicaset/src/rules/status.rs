@@ -21,9 +21,9 @@ pub(crate) enum Managed {
     Failed(String),
 }
 
-/// The next status. `deleted` are pods whose deletion was sent and not observed: none of them counts as ready, because the
-/// cache may be late, and a Deployment would delete others while it counts on them (upstream counts them).
-/// `generate_name` is the prefix of the names of the pods.
+/// The next status. `deleted` are pods whose deletion was sent and not observed. None of them counts as ready: the
+/// cache may be late, and a Deployment would delete other pods because these are reported as ready (upstream reports
+/// them). `generate_name` is the prefix of the names of the pods.
 pub(crate) fn next_status(
     snapshot: &Snapshot<'_>,
     deleted: &HashSet<Uid>,
@@ -136,9 +136,9 @@ impl Counters {
 
 /// Decides when to store the new status. `since_last` is the time since the last write of this process.
 ///
-/// Counters that change in quick succession are stored together. But no user waits for that: the end of a change, a
-/// failure, and an observed generation are stored at once. So is the loss of an available pod, because a Deployment deletes
-/// other pods while it counts on that one.
+/// Counters that change in quick succession are stored together. Users wait for the end of a change, a failure, and an
+/// observed generation, so these are stored at once. So is the loss of an available pod: a Deployment would delete
+/// other pods because that one is reported as available.
 pub(crate) fn status_write(
     stored: &ReplicaSetStatus,
     next: &ReplicaSetStatus,
@@ -149,10 +149,12 @@ pub(crate) fn status_write(
     let is_urgent = stored.observed_generation != next.observed_generation || stored.conditions != next.conditions;
     let is_end = counters.is_complete(wanted) && !before.is_complete(wanted);
     let is_loss = counters.available < before.available.min(wanted);
-    let change = match () {
-        () if is_urgent || is_end || is_loss => StatusChange::Urgent,
-        () if before == counters => StatusChange::None,
-        () => StatusChange::Counters,
+    let change = if is_urgent || is_end || is_loss {
+        StatusChange::Urgent
+    } else if before == counters {
+        StatusChange::None
+    } else {
+        StatusChange::Counters
     };
     change.write(since_last)
 }

@@ -6,7 +6,7 @@ use harness::{NAMESPACE, failure, pass};
 use replicaset_controller::Options;
 use serde_json::{Value, json};
 
-use crate::world::{MS, SEC, STATUS, World};
+use crate::world::{MS, SEC, STATUS, WITHOUT_GATE, World};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_rs_045_046_a_pod_becomes_available_exactly_when_it_is_due() {
@@ -73,6 +73,25 @@ async fn acceptance_rs_049_a_second_conflict_is_an_error() {
     assert!(lines.len() > 4, "the sync is repeated: {lines:?}");
     assert!(lines.chunks_exact(3).all(|it| it == [STATUS, "get replicasets rs", STATUS]), "{lines:?}");
     assert!(!world.logged("cannot store the status").is_empty());
+}
+
+/// The cache shows the right status before it shows the one that was written in between.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_outdated_when_its_event_comes_is_replaced() {
+    let (world, _manager) = World::running_with(2, json!({}), WITHOUT_GATE).await;
+    let set_ready = |status: &str| {
+        let status = json!([{ "type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+        world.update_pod(&world.pods()[0], |it| it["status"]["conditions"] = status);
+    };
+    world.cluster.freeze_watches("replicasets");
+    set_ready("False");
+    pass(SEC).await;
+    assert_eq!(world.count("readyReplicas"), 1);
+    set_ready("True");
+    pass(SEC).await;
+    world.cluster.unfreeze_watches("replicasets");
+    pass(SEC).await;
+    assert_eq!(world.count("readyReplicas"), 2, "{:?}", world.lines());
 }
 
 /// Upstream writes the status of the old set to the new one.

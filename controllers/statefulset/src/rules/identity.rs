@@ -63,7 +63,7 @@ pub(crate) fn revision(pod: &Pod) -> &str {
     pod.labels.get(REVISION_LABEL).unwrap_or_default()
 }
 
-/// Why the server would refuse every pod of this name and revision, if it would.
+/// The message about a label value that is too long, if there is one. The server would refuse such a pod.
 pub(crate) fn label_fault(pod: &str, revision: &str) -> Option<String> {
     let label =
         |key: &str, value: &str| format!("the value {value} of the label {key} has more than {MAX_LABEL} characters");

@@ -49,7 +49,7 @@ pub(crate) enum Notice {
 pub(crate) struct Waiting<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
-    /// What it lacks.
+    /// Why it is waited for.
     pub(crate) cause: WaitCause,
 }
 

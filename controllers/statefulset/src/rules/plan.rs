@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use api::{PersistentVolumeClaim, Pod, PodPhase, Uid, UpdateStrategyType};
+use api::{ClaimRetention, PersistentVolumeClaim, Pod, PodPhase, Uid, UpdateStrategyType};
 use workload::{WaitCause, is_available, is_terminal};
 
 use crate::rules::{
@@ -27,11 +27,12 @@ pub(crate) const REPLACE_BLOCKED: &str = "mini-kcm.dev/replace-blocked-pods";
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
     /// The stages in their order. A stage starts only if all actions of the ones before it succeeded, but see
-    /// [`Plan::slots_at`].
+    /// [`Plan::independent_stage`].
     pub(crate) stages: Vec<Vec<Action<'a>>>,
-    /// The stage of the slots of a Parallel set. It starts also after a failure: a surplus pod that cannot be deleted must
-    /// not prevent the creation of another one.
-    pub(crate) slots_at: Option<usize>,
+    /// The stage that starts also after a failure. That of the slots of a Parallel set: a surplus pod that cannot be deleted
+    /// must not prevent the creation of another one. That of the claims of an OrderedReady set: a pod that cannot be created
+    /// must not prevent that other pods keep their claims.
+    pub(crate) independent_stage: Option<usize>,
     /// The pod for which the set waits.
     pub(crate) waiting: Option<Waiting<'a>>,
     /// Problems that prevent a creation and are known without a request.
@@ -182,8 +183,12 @@ impl<'a> Plan<'a> {
             // A pod that is wanted again must not own its claim, which would be deleted with it.
             let has_outdated_claims =
                 |it: &&Slot<'a>| it.pod.is_some_and(|pod| !are_claim_owners_right(snapshot, pod, &it.claims, false));
-            let left = snapshot.slots.iter().skip(first_left);
-            self.stages.push(left.filter(has_outdated_claims).filter_map(claims_to_correct).collect());
+            let left = snapshot.slots.iter().skip(first_left).filter(has_outdated_claims).filter_map(claims_to_correct);
+            // So must no surplus pod if the policy keeps the claims now.
+            let are_kept = snapshot.set.spec.when_scaled == ClaimRetention::Retain;
+            let surplus = are_kept.then(|| claim_corrections(snapshot)).into_iter().flatten();
+            self.independent_stage = Some(self.stages.len());
+            self.stages.push(left.chain(surplus).collect());
             return;
         }
         self.add_claim_corrections(snapshot);
@@ -212,7 +217,7 @@ impl<'a> Plan<'a> {
         self.stages.push(surplus.map(delete).collect());
         let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
         self.idle_slots = snapshot.slots.len() - steps.len();
-        self.slots_at = Some(self.stages.len());
+        self.independent_stage = Some(self.stages.len());
         self.stages.push(steps);
         self.add_rollout_stage(snapshot);
     }
@@ -224,7 +229,9 @@ impl<'a> Plan<'a> {
         let has_claim_owners = || are_claim_owners_right(snapshot, pod, &slot.claims, false);
         if is_terminal(pod) {
             if is_terminating {
-                return Step::wait(WaitCause::Terminating);
+                // A pod that is wanted again must not own its claim.
+                let action = claims_to_correct(slot).filter(|_| !has_claim_owners());
+                return Step { action, stops: true, waits_for: Some(WaitCause::Terminating) };
             }
             return Step::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
         }
@@ -273,11 +280,7 @@ impl<'a> Plan<'a> {
 
     /// Corrects the owners of the claims before the pods are deleted; otherwise the claims would stay (k/k#122400).
     fn add_claim_corrections(&mut self, snapshot: &Snapshot<'a>) {
-        let outdated =
-            snapshot.condemned.iter().filter(|it| !are_claim_owners_right(snapshot, it.pod, &it.claims, true));
-        self.stages.push(
-            outdated.map(|it| Action::CorrectClaims { pod: it.pod, ordinal: it.ordinal, is_condemned: true }).collect(),
-        );
+        self.stages.push(claim_corrections(snapshot).collect());
     }
 
     /// Deletes a pod. If it still owns one of its claims, which would be deleted with it, only the claims are corrected
@@ -361,6 +364,12 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
         return Due::After(left);
     }
     Due::Now((slot, pod))
+}
+
+/// The corrections of the claims of surplus pods.
+fn claim_corrections<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Action<'a>> {
+    let outdated = snapshot.condemned.iter().filter(|it| !are_claim_owners_right(snapshot, it.pod, &it.claims, true));
+    outdated.map(|it| Action::CorrectClaims { pod: it.pod, ordinal: it.ordinal, is_condemned: true })
 }
 
 /// The correction of the claims of a slot, if the pod still owns one of them.

@@ -85,18 +85,18 @@ fn one_by_one<'a>(above: &[Target<'a>]) -> (Vec<(&'a Pod, DeleteCause)>, Option<
 }
 
 /// As many pods as `maxUnavailable` allows (KEP-961), from the highest ordinal down. With the policy Parallel, outdated
-/// pods that are not ready are replaced without using the budget (k/k#137666). Upstream includes ready pods that are not
-/// available yet; here they use the budget and go before available ones. A broken pod that would be created again at the
-/// current revision does not count, because only the replacement of higher ones brings it its turn.
+/// pods that are not ready are replaced without using the budget (k/k#137666). Upstream includes ready pods that are
+/// not available yet; here they use the budget and are replaced before available ones. A broken pod that would be
+/// created again at the current revision uses no budget: it is replaced only after enough higher pods.
 fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable: usize) -> Vec<(&'a Pod, DeleteCause)> {
     let limit = max_unavailable(snapshot);
-    let can_go = |it: &&Target<'a>| it.is_outdated && !it.is_terminating;
+    let is_replaceable = |it: &&Target<'a>| it.is_outdated && !it.is_terminating;
     let update = |it: &Target<'a>| Some((it.pod?, DeleteCause::Update));
     if snapshot.is_ordered() {
         let budget = limit.saturating_sub(unavailable);
-        return above.iter().rev().filter(can_go).filter_map(update).take(budget).collect();
+        return above.iter().rev().filter(is_replaceable).filter_map(update).take(budget).collect();
     }
-    let outdated = || above.iter().rev().filter(can_go);
+    let outdated = || above.iter().rev().filter(is_replaceable);
     let broken = outdated().filter(|it| it.is_unavailable && !it.is_ready).zip(1..);
     let current = count_current(snapshot);
     let (broken, too_low): (Vec<_>, Vec<_>) =
@@ -112,9 +112,10 @@ fn within_budget<'a>(snapshot: &Snapshot<'_>, above: &[Target<'a>], unavailable:
     broken.chain(not_yet_available.into_iter().chain(available).filter_map(update).take(budget)).collect()
 }
 
-/// Whether a new pod of this ordinal gets the update revision. Without the block `rollingUpdate` the number of `current` pods
-/// decides: that of the status for a new pod, and the number that will remain for a pod to delete. A missing pod must not be
-/// updated early, and a broken lower pod must not be created again and again at the current revision.
+/// Whether a new pod of this ordinal gets the update revision. With the strategy RollingUpdate and without a
+/// `rollingUpdate` block the first `current` ordinals get the current revision. For a missing pod `current` is the
+/// number in the status, so that it is not updated early. For a pod to delete it is the number of current pods after
+/// its deletion, so that a broken lower pod is not created again and again at the current revision.
 pub(crate) fn is_created_at_update_revision(snapshot: &Snapshot<'_>, ordinal: i32, current: i32) -> bool {
     let spec = &snapshot.set.spec;
     let kept = match &spec.rolling_update {

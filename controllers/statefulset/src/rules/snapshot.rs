@@ -11,7 +11,7 @@ use crate::rules::{
     retention::Owners,
 };
 
-/// A set that misses more pods than this is not updated, and has no slots for the others. With an enormous `replicas`
+/// There are at most this many slots more than pods. A set that needs more is not updated. With an enormous `replicas`
 /// the slots must not use all memory.
 const MAX_MISSING: usize = 100_000;
 

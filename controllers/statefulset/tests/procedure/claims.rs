@@ -281,6 +281,34 @@ async fn acceptance_sts_062_a_claim_that_only_another_controller_owns_is_reporte
     assert_eq!(world.call_count("update persistentvolumeclaims"), 0);
 }
 
+/// Upstream stops at the first pod that cannot be created.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_wanted_pod_is_corrected_although_another_pod_cannot_be_created() {
+    let mut spec = with_claims(retention("Retain", "Delete"));
+    spec["replicas"] = json!(4);
+    let (world, _manager) = World::running(spec).await;
+    world.scale(3);
+    pass(SEC).await;
+    assert_eq!((world.owners("data-web-3"), world.call_count("delete pods")), (vec!["Pod/web-3".to_owned()], 1));
+    world.fail_requests(|line, _| if line == "create pods" { failure(403, "Forbidden") } else { None });
+    world.cluster.remove("pods", NAMESPACE, "web-1");
+    world.scale(4);
+    pass(SEC).await;
+    assert!(world.owners("data-web-3").is_empty(), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_references_of_a_claim_template_are_kept() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut spec = with_claims(retention("Delete", "Retain"));
+    let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" });
+    spec["volumeClaimTemplates"][0]["metadata"]["ownerReferences"] = json!([owner]);
+    world.set(spec);
+    pass(SEC).await;
+    assert_eq!(world.owners("data-web-0"), ["ConfigMap/c", "StatefulSet/web"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_correction_of_a_claim_is_reported() {
     let (world, _manager) = World::running(with_claims(retention("Retain", "Delete"))).await;

@@ -1,7 +1,8 @@
 //! Revisions, rollouts and rollbacks.
 
 use harness::{NAMESPACE, failure, pass};
-use serde_json::json;
+use serde_json::{Value, json};
+use test_cluster::Interception;
 
 use crate::world::{SEC, World};
 
@@ -191,6 +192,20 @@ async fn a_pod_that_is_broken_only_in_the_cache_is_not_deleted() {
     assert!(world.call_count("delete pods") > 0 && deleted() == 0, "{:?}", world.lines());
     assert!(world.events().await.iter().all(|it| !it.contains("FailedDelete")));
     drop(manager);
+}
+
+/// The pods are read after the revision is stored, which may take long.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_becomes_unready_while_the_revision_is_created_delays_the_update() {
+    let (world, _manager) = World::running(json!({ "replicas": 3 })).await;
+    let slow = |line: &str| (line == "create controllerrevisions").then_some(Interception::DelayAnswer(10 * SEC));
+    world.fail_requests(move |line, _| slow(line));
+    world.set_image("two");
+    pass(5 * SEC).await;
+    let set_unready = |it: &mut Value| it["status"]["conditions"][0]["status"] = json!("False");
+    world.cluster.update("pods", NAMESPACE, "web-0", set_unready);
+    pass(60 * SEC).await;
+    assert_eq!((world.revisions().len(), world.call_count("delete pods")), (2, 0));
 }
 
 /// Upstream makes the new revision the current one, so that a pod below the partition gets the new template.

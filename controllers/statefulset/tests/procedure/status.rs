@@ -30,7 +30,7 @@ async fn acceptance_sts_067_the_error_of_pods_has_precedence_over_that_of_the_st
     pass(SEC).await;
     assert!(!world.logged("cannot create pod web-0").is_empty());
     let of_status = world.logged("cannot store the status");
-    assert!(!of_status.is_empty() && of_status.iter().all(|it| it.contains("A further step of a failed sync failed")));
+    assert!(!of_status.is_empty() && of_status.iter().all(|it| it.contains("Another write of this sync failed")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,7 +99,32 @@ async fn pods_of_a_node_that_is_ready_again_stay_until_its_taint_can_be_lifted()
             pass(600 * SEC).await;
             assert_eq!(world.lines(), [""; 0], "{key}");
         } else {
-            world.assert_deleted_at("a", 115 * SEC).await;
+            world.assert_deleted_at("a", 130 * SEC).await;
+        }
+    }
+}
+
+/// The node was ready for long before anything could lift its taint.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_was_ready_before_the_term_stay_until_its_taint_can_be_lifted() {
+    for is_lifted in [true, false] {
+        let world = World::new();
+        world.add_pod("a", "n1", json!([tolerates(UNREACHABLE, Some(60))]));
+        let mut standby = world.standby();
+        standby.begin();
+        world.sleep_until(SEC).await;
+        world.taint("n1", json!([taint(UNREACHABLE)]));
+        world.sleep_until(20 * SEC).await;
+        world.set_ready("n1", true);
+        world.sleep_until(200 * SEC).await;
+        let _leader = standby.lead();
+        if is_lifted {
+            world.sleep_until(250 * SEC).await;
+            world.lift("n1");
+            pass(600 * SEC).await;
+            assert_eq!(world.lines(), [""; 0]);
+        } else {
+            world.assert_deleted_at("a", 260 * SEC).await;
         }
     }
 }

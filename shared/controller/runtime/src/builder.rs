@@ -1,7 +1,7 @@
 use std::{fmt::Display, future::Future, hash::Hash, sync::Arc, time::Duration};
 
-use api::{ObjectKey, Typed};
-use client::{Account, Api, Clients, Limits};
+use api::{Typed, Uid};
+use client::{Account, Api, Clients, DeletedObject, Limits};
 use clock::Clock;
 use events::Recorder;
 use futures::future::BoxFuture;
@@ -90,9 +90,12 @@ impl Builder {
     pub fn informer<T: Typed>(&mut self, proof: Proof) -> Informer<T> {
         let informer = self.deps.informers.typed::<T>();
         let store = informer.store().clone();
-        let is_gone_or_deleting = Arc::new(move |key: &ObjectKey| match store.get(&key.namespace, &key.name) {
-            Ok(found) => found.is_none_or(|it| it.meta().deletion.is_some()),
-            Err(_) => false,
+        let is_gone_or_deleting = Arc::new(move |deleted: &DeletedObject| {
+            let is_other = |uid: &Uid| deleted.uid.as_ref().is_some_and(|it| it != uid);
+            match store.get(&deleted.key.namespace, &deleted.key.name) {
+                Ok(found) => found.is_none_or(|it| it.meta().deletion.is_some() || is_other(it.meta().uid)),
+                Err(_) => false,
+            }
         });
         self.controller.add_cache(Cache { watched: informer.watched(), proof, is_gone_or_deleting });
         informer

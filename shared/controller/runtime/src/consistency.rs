@@ -6,14 +6,16 @@
 //! awaited.
 //!
 //! After etcd was restored to an older state, the caches may never show those versions. So a write also counts as shown
-//! when the cache has received a complete set that was read as the most recent state and requested after the write.
+//! when the cache has received a complete list that was read as the most recent state and requested after the write.
 //!
 //! A resourceVersion that is empty or not a number, of a write or of a store, cannot be compared and blocks nothing. A
-//! store before its first set shows no write. Workers start only when their caches have synced, so no key is parked for
-//! that.
+//! store before its first list shows no write. Workers start only when their caches have synced, so no key is parked
+//! for that.
 
 use std::{
     collections::HashMap,
+    fmt,
+    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,6 +29,8 @@ use informer::Watched;
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
 
+use crate::Queue;
+
 /// A parked key is synced after this time even if no informer enqueues it.
 const PARKED: Duration = Duration::from_secs(30);
 
@@ -35,6 +39,7 @@ const PARKED: Duration = Duration::from_secs(30);
 ///
 /// The check and the writes of one owner never run concurrently, because a key has only one worker.
 pub struct ConsistencyStore {
+    is_enabled: bool,
     records: Mutex<HashMap<Uid, Vec<LastWrite>>>,
     clock: Clock,
     skips: IntCounterVec,
@@ -53,20 +58,26 @@ struct LastWrite {
 
 impl ConsistencyStore {
     /// A store with the skip counter of upstream; `subsystem` is for example `daemonset_controller`, and `kind`
-    /// `DaemonSet`.
+    /// `DaemonSet`. If it is not enabled, no write is recorded, so no key is parked.
     #[must_use]
-    pub fn new(subsystem: &str, kind: &str, metrics: &Metrics, clock: Clock) -> Self {
+    pub fn new(subsystem: &str, kind: &str, is_enabled: bool, metrics: &Metrics, clock: Clock) -> Self {
         let name = format!("{subsystem}_stale_sync_skips_total");
         let help = format!("[ALPHA] Total number of {kind} syncs skipped due to a stale watch cache.");
         let skips = metrics.counters(&name, &help, &["group", "resource"]);
-        Self { records: Mutex::default(), clock, skips }
+        Self { is_enabled, records: Mutex::default(), clock, skips }
+    }
+
+    /// Whether writes are recorded. Then a key that is not parked has caches that show all writes for its owner.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
     }
 
     /// Records that a write for `owner` was stored with `version`, from `client::Written`. `cache` is the informer of
     /// the written type. Deletions are not recorded, because they return no resourceVersion.
     pub fn record_write(&self, owner: &Uid, cache: &Arc<dyn Watched>, version: &Version) {
         // Such a version cannot be compared, and would replace an earlier one that can.
-        if version.number().is_none() {
+        if !self.is_enabled || version.number().is_none() {
             return;
         }
         let at = self.clock.boot();
@@ -74,16 +85,24 @@ impl ConsistencyStore {
         let record = records.entry(owner.clone()).or_default();
         match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
             Some(known) if known.version.is_older_than(version) => *known = LastWrite::new(cache, version, at),
-            // A set that was requested before this write may not contain it.
+            // A list that was requested before this write may not contain it.
             Some(known) => known.at = at,
             None => record.push(LastWrite::new(cache, version, at)),
         }
     }
 
     /// `None` if the caches show every write for `owner`; then its record is removed. Otherwise the longest time to
-    /// park the key. `wake` is called earlier, when the late cache has caught up.
-    pub fn park_if_stale(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
-        // Caches are called without our lock, because the caller may hold theirs.
+    /// park the key. It is enqueued earlier when the late cache has caught up.
+    pub fn park_if_stale<K>(&self, owner: &Uid, queue: &Queue<K>, key: &K) -> Option<Duration>
+    where
+        K: Clone + Eq + Hash + Send + fmt::Debug + 'static,
+    {
+        let (queue, key) = (queue.clone(), key.clone());
+        self.park_or_wake(owner, move || queue.add(key))
+    }
+
+    fn park_or_wake(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
+        // Caches are called without our lock, because a caller may hold the lock of a cache.
         let record = self.records.lock().get(owner).cloned()?;
         let wake = Arc::new(Mutex::new(Some(wake)));
         let late = record.iter().find(|it| !it.call_when_passed(&wake));
@@ -110,7 +129,7 @@ impl LastWrite {
     /// Returns true when the cache shows the write; then `wake` is not used. Otherwise the cache holds `wake`, or the
     /// callback of an earlier call. The cache decides both under one lock.
     fn call_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
-        // The set must be requested after the write, not at the same instant.
+        // The list must be requested after the write, not at the same instant.
         if self.cache.has_consistent_set_since(self.at + Duration::from_nanos(1)) {
             return true;
         }

@@ -1,6 +1,6 @@
 use std::{future::Future, sync::Arc};
 
-use api::ObjectKey;
+use client::DeletedObject;
 use events::Recorder;
 use futures::future::{BoxFuture, join_all};
 use informer::{Registration, Watched};
@@ -54,8 +54,8 @@ pub struct Cache {
     pub watched: Arc<dyn Watched>,
     /// Whether a new leader must prove that the cache is fresh.
     pub proof: Proof,
-    /// Returns true when the cache shows that the object of this key is gone or being deleted.
-    pub is_gone_or_deleting: Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
+    /// Returns true when the cache shows that this object is gone or being deleted.
+    pub is_gone_or_deleting: Arc<dyn Fn(&DeletedObject) -> bool + Send + Sync>,
 }
 
 pub(crate) enum Part {

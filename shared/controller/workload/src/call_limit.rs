@@ -73,7 +73,7 @@ impl CallLimit {
         for item in items {
             let (call, is_over) = (call(item), &is_over);
             calls.push(async move {
-                // Asked before the wait too, because the rest of the items must not wait for permits in vain.
+                // Checked before the wait too: the remaining items need no permit when the time is over.
                 if is_over() {
                     return None;
                 }

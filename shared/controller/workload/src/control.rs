@@ -1,7 +1,7 @@
-use std::fmt;
+use std::{error::Error, fmt};
 
 use api::{Pod, Typed, Uid};
-use client::{Api, ApiError, DeleteOptions, Written};
+use client::{Api, ApiError, DeleteOptions, Written, error_chain};
 use events::{EventType, Recorder};
 use serde_json::{json, value::RawValue};
 
@@ -160,5 +160,12 @@ pub fn server_message(err: &ApiError) -> String {
 impl fmt::Debug for PodControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PodControl").finish_non_exhaustive()
+    }
+}
+
+/// Logs the error of a write of a sync that fails for another reason, or that is not retried.
+pub fn log_further_error(result: Result<(), impl Error>) {
+    if let Err(err) = result {
+        tracing::error!(err = error_chain(&err), "Another write of this sync failed");
     }
 }

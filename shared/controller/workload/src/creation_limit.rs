@@ -1,8 +1,9 @@
-//! Limits the creations of an owner whose pods never end, such as a Job.
+//! Limits the creations for an owner, such as a Job, if another client changes each new pod so that it must be
+//! replaced.
 //!
-//! If another client removes the labels or the owner of each new pod, the controller replaces each pod, without end. So
-//! the pods that were created for an owner and have not ended are counted, whatever controls them now. If another client
-//! removes our finalizer, the controller itself deletes and replaces the pods; these are counted too.
+//! If the other client removes the labels or the owner of each new pod, the controller creates another one each time.
+//! So the pods that were created for an owner and have not ended are counted, whatever controls them now. If the other
+//! client removes our finalizer, the controller itself deletes and replaces the pods; these are counted too.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

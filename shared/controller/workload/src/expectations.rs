@@ -129,7 +129,7 @@ impl Expectations {
         records.get(owner).is_none_or(|it| it.is_fulfilled() || it.has_expired(now))
     }
 
-    /// Whether nothing is outstanding, whatever the time. For a caller that looks at the server when the timeout is over.
+    /// Whether nothing is outstanding, whatever the time. For a caller that reads the server when the timeout is over.
     #[must_use]
     pub fn is_fulfilled(&self, owner: &Uid) -> bool {
         self.0.lock().get(owner).is_none_or(Record::is_fulfilled)
@@ -148,8 +148,8 @@ impl Expectations {
         self.0.lock().get(owner).map(|it| it.pods.clone()).unwrap_or_default()
     }
 
-    /// If the timeout of `owner` is over and something is outstanding, starts the timeout again and returns true: for a
-    /// caller that first looks at the server.
+    /// If the timeout of `owner` is over and something is outstanding, starts the timeout again and returns true. For a
+    /// caller that reads the server when the timeout is over.
     #[must_use]
     pub fn renew_expired(&self, owner: &Uid, now: Instant) -> bool {
         let mut records = self.0.lock();
@@ -157,7 +157,7 @@ impl Expectations {
         expired.map(|it| it.since = now).is_some()
     }
 
-    /// Ends the timeout of `owner` after this delay: the look at the server has failed.
+    /// Sets the timeout of `owner` to end after this delay, because the read of the server failed.
     pub fn expire_after(&self, owner: &Uid, delay: Duration, now: Instant) {
         if let (Some(record), Some(since)) = (self.0.lock().get_mut(owner), (now + delay).checked_sub(TTL)) {
             record.since = since;

@@ -28,7 +28,7 @@ mod writer;
 
 pub use call_limit::{CallLimit, StageStart};
 pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
-pub use control::{PodControl, is_from_server, is_gone, server_message};
+pub use control::{PodControl, is_from_server, is_gone, log_further_error, server_message};
 pub use creation_limit::CreationLimit;
 pub use expectations::Expectations;
 pub use notices::{NoticeLog, Notices};

@@ -13,22 +13,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const UNANSWERED: Duration = Duration::from_secs(2);
 /// If a check is late by more than this, the process did not run: the machine slept, or the process was stopped.
 const LATE: Duration = Duration::from_secs(5);
-/// After an interruption of this time, no silence from before counts. A kubelet renews its Lease at this interval.
+/// After an interruption this long, all grace periods begin again. A kubelet renews its Lease at this interval.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The watches of nodes and what belongs to them.
+/// The interruptions of the node watches: those of nodes, and of Leases if the caller needs them.
 #[derive(Debug, Default)]
 pub struct Observation {
     last_check: Option<BootInstant>,
     interrupted_since: Option<BootInstant>,
 }
 
-/// What nodes may have reported, or could not report.
+/// For how long reports of nodes may have been missed, or nodes could not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missed {
-    /// During this time. It does not count as silence.
+    /// This long. The time does not count in grace periods.
     Time(Duration),
-    /// During so long a time that no silence from before counts.
+    /// So long that all grace periods begin again.
     All,
 }
 

@@ -9,7 +9,7 @@ use clock::Instant;
 /// Longer than the request timeout of the API server, which is one minute.
 pub const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 
-/// The server starts to count the timeout of a create when it arrives, and storing also takes time.
+/// Added to the timeout of a create, because it begins when the request reaches the server and storing takes time.
 const DELAY: Duration = Duration::from_secs(5);
 
 /// For how long after its first failure a write without an answer is repeated. Usually a connection or etcd works again by
@@ -129,12 +129,6 @@ pub async fn newest_pods(api: &Api, namespace: &str) -> Option<NewestPods> {
     page.ok().map(NewestPods::of)
 }
 
-/// Whether a webhook refused a request, whatever its code, or could not be called.
-fn is_of_webhook(message: &str) -> bool {
-    message.contains("failed calling webhook")
-        || (message.starts_with("admission webhook ") && message.contains(" denied the request"))
-}
-
 /// When the request of a failed write has certainly ended. `None` if the write certainly did not happen.
 #[must_use]
 pub fn end_of_request(err: &ApiError, now: Instant) -> Option<Instant> {
@@ -164,7 +158,7 @@ impl UnknownOutcomes {
         let ApiError::Unknown { status, .. } = err else { return true };
         match status {
             // API servers call webhooks before they store an object.
-            Some(it) if is_of_webhook(&it.message) => return true,
+            Some(it) if it.is_of_webhook() => return true,
             // Errors of the API server itself have a reason; those of proxies and of the client of etcd have none.
             Some(it) if it.code != 504 && !it.reason.is_empty() && !it.message.contains("etcdserver:") => {
                 self.ended = true;

@@ -99,7 +99,7 @@ impl DeletionReader<'_> {
             Ok(Some(live)) if is_unchanged(&live) => true,
             // The cache is late, or shows the change meanwhile.
             Ok(Some(live)) => self.cache.call_when_passed(live.meta.version.clone(), Box::new(enqueue)),
-            // The event of its deletion will come. Or the read is repeated.
+            // It is deleted: the watch event ends this. After an error the read is repeated.
             Ok(None) | Err(_) => false,
         }
     }

@@ -2,6 +2,8 @@ use std::{fmt, sync::Arc};
 
 use api::{Typed, Uid, Version};
 use client::{Api, ApiError, Patch, Written};
+use controller::ConsistencyStore;
+use informer::Watched;
 use serde_json::{Map, Value, json};
 
 use crate::Owner;
@@ -23,6 +25,12 @@ impl ObjectWriter {
     #[must_use]
     pub fn new(api: Api, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
         Self { api, on_written: Arc::new(on_written) }
+    }
+
+    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it.
+    #[must_use]
+    pub fn recording(api: Api, consistency: Arc<ConsistencyStore>, cache: Arc<dyn Watched>) -> Self {
+        Self::new(api, move |owner, version| consistency.record_write(owner, &cache, version))
     }
 
     /// The same with another client.

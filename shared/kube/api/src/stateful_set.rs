@@ -201,6 +201,18 @@ struct WireRetention {
     when_scaled: Option<ClaimRetention>,
 }
 
+/// The API server accepts several templates of one name; the last one counts (`getPersistentVolumeClaims`).
+fn unique_claims(templates: Vec<ClaimTemplate>) -> Box<[ClaimTemplate]> {
+    let mut unique: Vec<ClaimTemplate> = Vec::new();
+    for template in templates {
+        match unique.iter_mut().find(|it| it.name == template.name) {
+            Some(earlier) => *earlier = template,
+            None => unique.push(template),
+        }
+    }
+    unique.into()
+}
+
 impl From<WireSpec> for StatefulSetSpec {
     fn from(wire: WireSpec) -> Self {
         let WireStrategy { r#type, rolling_update } = wire.update_strategy.unwrap_or_default();
@@ -215,7 +227,7 @@ impl From<WireSpec> for StatefulSetSpec {
             start: wire.ordinals.and_then(|it| it.start).unwrap_or_default(),
             selector: wire.selector,
             template: wire.template.map(Box::<str>::from).unwrap_or_default(),
-            claim_templates: wire.volume_claim_templates.unwrap_or_default().into(),
+            claim_templates: unique_claims(wire.volume_claim_templates.unwrap_or_default()),
             service_name: wire.service_name.unwrap_or_default(),
             pod_management: wire.pod_management_policy.unwrap_or_default(),
             update_strategy: r#type.unwrap_or_default(),
@@ -263,6 +275,18 @@ mod tests {
         assert_eq!((&spec.update_strategy, &spec.rolling_update), (&UpdateStrategyType::RollingUpdate, &None));
         assert_eq!((&spec.when_deleted, &spec.when_scaled), (&ClaimRetention::Retain, &ClaimRetention::Retain));
         assert_eq!(set.status, StatefulSetStatus::default());
+    }
+
+    #[test]
+    fn of_claim_templates_of_one_name_the_last_one_counts() {
+        let set = decode(
+            r#"{"metadata":{"name":"web","namespace":"n"},"spec":{"volumeClaimTemplates":[
+                {"metadata":{"name":"data"},"spec":{"a":1}},{"metadata":{"name":"log"}},
+                {"metadata":{"name":"data"},"spec":{"a":2}}]}}"#,
+        );
+        let [data, log] = &*set.spec.claim_templates else { panic!("{:?}", set.spec.claim_templates) };
+        assert_eq!((&*data.name, &*log.name), ("data", "log"));
+        assert!(data.raw.contains(r#""a":2"#), "{}", data.raw);
     }
 
     #[test]

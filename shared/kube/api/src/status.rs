@@ -62,4 +62,11 @@ impl Status {
     pub fn has_cause(&self, reason: &str) -> bool {
         self.details.causes.iter().any(|it| it.reason == reason)
     }
+
+    /// Whether a webhook refused the request, whatever the code, or could not be called.
+    #[must_use]
+    pub fn is_of_webhook(&self) -> bool {
+        self.message.contains("failed calling webhook")
+            || (self.message.starts_with("admission webhook ") && self.message.contains(" denied the request"))
+    }
 }

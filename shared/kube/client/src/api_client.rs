@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 use tower::ServiceExt;
 
 use crate::{
-    ApiError, Incoming, RecentWrites, Stack,
+    ApiError, DeletedObject, Incoming, RecentWrites, Stack,
     layers::{Create, CreateTimeouts, RateLimiter},
 };
 
@@ -117,6 +117,23 @@ impl Api {
     pub async fn get<T: Cached>(&self, resource: &Resource, namespace: &str, name: &str) -> Result<T, ApiError> {
         let bytes = self.read(&resource.object(namespace, name), JSON).await?;
         T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
+    }
+
+    /// The same; `None` if there is no such object.
+    ///
+    /// # Errors
+    /// As [`Api::get`].
+    pub async fn get_opt<T: Cached>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<T>, ApiError> {
+        match self.get(resource, namespace, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(err) if err.is_absence_of(name) => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 
     /// The same by a list with a field selector, which needs the right to list only. `None` if there is no such object.
@@ -325,7 +342,8 @@ impl Api {
         let request =
             request(Method::DELETE, &resource.object(namespace, name), METADATA, Some((JSON, options.encode()?)))?;
         if let Some(recent_writes) = &self.recent_writes {
-            recent_writes.record_deletion(resource, ObjectKey::new(namespace, name));
+            let key = ObjectKey::new(namespace, name);
+            recent_writes.record_deletion(resource, DeletedObject { key, uid: options.uid.clone() });
         }
         drain(send(&self.writes, request).await?).await
     }

@@ -67,6 +67,13 @@ pub enum NotSent {
     Unidentified(String),
 }
 
+/// The limit of [`within`] for a read: it occupies a worker, and what it is for may not hold any more.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The limit of [`within`] for a write. Longer than the server allows it (34 s), because an admission webhook that does not
+/// answer delays a write by its timeout, and giving up before would cancel the write each time.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
+
 /// Gives up a call after `limit`: a wait for the rate limiter or for `Retry-After` may take minutes, and then what the
 /// call is based on may not hold any more.
 ///
@@ -85,6 +92,8 @@ impl ApiError {
         let status = Box::new(status);
         match status.code {
             404 => Self::NotFound(status),
+            // A webhook chooses the code of its refusal, and a retry meets it again.
+            409 if status.is_of_webhook() => Self::Refused(status),
             409 if status.reason == "AlreadyExists" => Self::AlreadyExists(status),
             409 => Self::Conflict(status),
             410 => Self::Gone(status),

@@ -31,12 +31,12 @@ pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Writte
 pub use certificate::certified_key;
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
 pub use config::{ConfigError, load, redacted};
-pub use error::{ApiError, NotSent, error_chain, within};
+pub use error::{ApiError, NotSent, READ_TIMEOUT, WRITE_TIMEOUT, error_chain, within};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
 pub use pools::{PoolOptions, Unreachable, credentials::accept_any_certificate};
-pub use recent_writes::{RecentWrites, Writes};
+pub use recent_writes::{DeletedObject, RecentWrites, Writes};
 pub use watch::{Lines, LinesError, Permit, Watcher};
 
 /// The body of a request: bytes that can be sent again.

@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use api::{ObjectKey, Resource, Version};
+use api::{ObjectKey, Resource, Uid, Version};
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
@@ -30,9 +30,18 @@ struct Inner {
 #[derive(Default)]
 struct TypeWrites {
     newest: Option<Version>,
-    deleted: VecDeque<(Instant, ObjectKey)>,
+    deleted: VecDeque<(Instant, DeletedObject)>,
     /// When a write with an unknown result was last sent.
     untracked: Option<Instant>,
+}
+
+/// An object for which a DELETE was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedObject {
+    /// Its namespace and name.
+    pub key: ObjectKey,
+    /// The uid that the DELETE named. An object with another one was created later.
+    pub uid: Option<Uid>,
 }
 
 /// The writes of one type that the caches must contain.
@@ -41,7 +50,7 @@ pub struct Writes {
     /// The highest resourceVersion that a write returned.
     pub newest: Option<Version>,
     /// The objects that we deleted. They are gone or have a deletionTimestamp.
-    pub deleted: Vec<ObjectKey>,
+    pub deleted: Vec<DeletedObject>,
     /// True if there was a write with an unknown result.
     pub untracked: bool,
 }
@@ -62,7 +71,7 @@ impl RecentWrites {
     }
 
     /// Records that a DELETE of one object was sent. Its response contains no resourceVersion.
-    pub(crate) fn record_deletion(&self, resource: &Resource, key: ObjectKey) {
+    pub(crate) fn record_deletion(&self, resource: &Resource, deleted: DeletedObject) {
         let now = self.0.clock.now();
         let mut types = self.0.types.lock();
         let it = types.entry(resource.clone()).or_default();
@@ -71,7 +80,7 @@ impl RecentWrites {
             it.deleted.pop_front();
             it.untracked = Some(now);
         }
-        it.deleted.push_back((now, key));
+        it.deleted.push_back((now, deleted));
     }
 
     /// Records a write with an unknown result: a collection was deleted, or a response was lost.
@@ -96,7 +105,7 @@ impl RecentWrites {
             it.remove_old(now);
             let writes = Writes {
                 newest: it.newest.clone(),
-                deleted: it.deleted.iter().map(|(_, key)| key.clone()).collect(),
+                deleted: it.deleted.iter().map(|(_, it)| it.clone()).collect(),
                 untracked: it.untracked.is_some(),
             };
             (resource.clone(), writes)
@@ -155,9 +164,10 @@ mod tests {
         for version in [9, 10, 7] {
             recent_writes.record_write(&pods, &Version::from(version));
         }
-        recent_writes.record_deletion(&pods, ObjectKey::new("a", "b"));
+        let deleted = DeletedObject { key: ObjectKey::new("a", "b"), uid: Some(Uid::new("u")) };
+        recent_writes.record_deletion(&pods, deleted.clone());
         recent_writes.record_unknown_outcome(&pods);
-        let all = Writes { newest: Some(Version::from(10)), deleted: vec![ObjectKey::new("a", "b")], untracked: true };
+        let all = Writes { newest: Some(Version::from(10)), deleted: vec![deleted], untracked: true };
         assert_eq!(recent_writes.writes(), [(pods.clone(), all)]);
         tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let rest = Writes { newest: Some(Version::from(10)), ..Writes::default() };
@@ -166,8 +176,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_outcome_of_a_write_is_recorded() {
-        let seven =
-            || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7), creation: None });
+        let seven = || Ok(Written { name: "a".into(), uid: Uid::default(), version: Version::from(7), creation: None });
         let term_ended = || Err(ApiError::NotSent(crate::NotSent::TermEnded));
         let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
         let stored = Writes { newest: Some(Version::from(7)), ..Writes::default() };

@@ -519,6 +519,29 @@ fn a_wanted_pod_of_an_ordered_set_loses_its_claim_although_another_one_is_not_re
     }
 }
 
+/// The policy was changed after the scale-down had made the pod the owner.
+#[test]
+fn a_surplus_pod_of_an_ordered_set_loses_its_claim_although_another_one_is_not_ready() {
+    let claims = [claim("data-web-0", &[], json!({})), claim("data-web-1", &[by_pod(1, "uid-1")], json!({}))];
+    for (when_scaled, decided) in [("Retain", "correct 1"), ("Delete", "")] {
+        let set = set(json!({ "replicas": 1, "volumeClaimTemplates": one_claim(),
+            "persistentVolumeClaimRetentionPolicy": { "whenScaled": when_scaled } }));
+        let pods = pods(&["0 new running", "1 new ready"]);
+        assert_eq!(show(&plan(&snapshot_with(&set, &pods, &claims, OFF))), decided, "{when_scaled}");
+    }
+}
+
+/// The kubelet removes a pod only some time after its containers have ended.
+#[test]
+fn a_wanted_pod_that_ends_loses_its_claim() {
+    let claims = [claim("data-web-0", &[by_pod(0, "uid-0")], json!({}))];
+    for management in ["OrderedReady", "Parallel"] {
+        let set = set(json!({ "replicas": 1, "volumeClaimTemplates": one_claim(), "podManagementPolicy": management }));
+        let pods = pods(&["0 new failed deleting"]);
+        assert_eq!(show(&plan(&snapshot_with(&set, &pods, &claims, OFF))), "correct 0", "{management}");
+    }
+}
+
 #[test]
 fn a_set_waits_for_the_pod_that_blocks_it() {
     let waits_with = |gates: Gates, spec: Value, all: &[&str]| {

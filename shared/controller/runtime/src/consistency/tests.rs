@@ -49,7 +49,8 @@ fn rig() -> Rig {
         spawner: scope.spawner(),
         rng_seed: 1,
     });
-    let consistency = Arc::new(ConsistencyStore::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
+    let consistency =
+        Arc::new(ConsistencyStore::new("daemonset_controller", "DaemonSet", true, &metrics, clock.clone()));
     Rig { cluster, clients, informers, consistency, clock, metrics, scope, wakes: Arc::default() }
 }
 
@@ -91,7 +92,7 @@ impl Rig {
 
     fn park_if_stale(&self, owner: &str) -> Option<Duration> {
         let wakes = self.wakes.clone();
-        self.consistency.park_if_stale(&Uid::new(owner), move || {
+        self.consistency.park_or_wake(&Uid::new(owner), move || {
             wakes.fetch_add(1, Ordering::SeqCst);
         })
     }
@@ -296,7 +297,7 @@ async fn acceptance_machinery_024_a_key_with_an_unobserved_write_is_parked_until
             let (queue, consistency, api, pods) = (queue.clone(), consistency.clone(), api.clone(), pods.clone());
             async move {
                 let owner = Uid::new(key);
-                if let Some(limit) = consistency.park_if_stale(&owner, move || queue.add(key)) {
+                if let Some(limit) = consistency.park_if_stale(&owner, &queue, &key) {
                     return Ok::<_, ApiError>(Outcome::Parked(limit));
                 }
                 let written = api.create(pods.resource(), "default", &pod()).await?;
