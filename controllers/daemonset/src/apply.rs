@@ -57,7 +57,7 @@ pub(crate) enum ApplyError {
 
 /// Resolves deletions whose outcome is unknown, and expired expectations. Until all are resolved, no other pods are
 /// created or deleted, because the cache may have an old state.
-pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
+pub(crate) async fn resolve_unknown_writes(ctx: &Ctx, owner: &Owner) {
     let uid = &owner.uid;
     let enqueue = {
         let (queue, key) = (ctx.queue.clone(), owner.key());
@@ -65,8 +65,8 @@ pub(crate) async fn settle(ctx: &Ctx, owner: &Owner) {
     };
     let (cache, may_call) = (ctx.pods.store(), !ctx.stopping.is_cancelled());
     let reader = DeletionReader { api: ctx.api(), cache, limit: &ctx.call_limit, may_call, clock: &ctx.clock };
-    let (settled, left) = reader.settle(ctx.memory.take_unknown_deletions(uid), enqueue.clone()).await;
-    settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(uid, it));
+    let (resolved, left) = reader.resolve(ctx.memory.take_unknown_deletions(uid), enqueue.clone()).await;
+    resolved.iter().for_each(|it| ctx.memory.expectations.deletion_observed(uid, it));
     left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(uid, it));
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795).
     if ctx.memory.expectations.renew_expired(uid, ctx.clock.now()) && may_call {

@@ -10,7 +10,7 @@ use workload::{Claimed, Notices, Owner, next_availability_check};
 
 use crate::{
     Ctx,
-    apply::{apply, repeat_creations, repeat_deletions, settle},
+    apply::{apply, repeat_creations, repeat_deletions, resolve_unknown_writes},
     error::SyncError,
     history,
     pods::claim_pods,
@@ -63,7 +63,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 }
 
 async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selector) -> Result<Outcome, SyncError> {
-    settle(ctx, owner).await;
+    resolve_unknown_writes(ctx, owner).await;
     let mut done = repeat_creations(ctx, set, owner).await.map_err(SyncError::from);
     // Asked before the cache is listed, because events may come in between.
     let may_write = done.is_ok() && ctx.memory.expectations.is_fulfilled(&owner.uid);

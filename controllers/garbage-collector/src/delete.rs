@@ -149,7 +149,7 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates, asked_at: Restore
         Err(unlocatable) => {
             record(UnresolvedReason::from(unlocatable));
             // The object was observed, its type was removed, and the type came back with another scope.
-            if ctx.graph.release_owners(item.uid()) {
+            if ctx.graph.unblock_owners(item.uid()) {
                 tracing::warn!(object = %claimed, "An owner no longer waits for an object that cannot exist any more");
             }
             // A retry would give the same result.
@@ -195,7 +195,7 @@ fn on_unserved_type(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
     if !left.is_zero() {
         return Outcome::After(left);
     }
-    if ctx.graph.release_owners(item.uid()) {
+    if ctx.graph.unblock_owners(item.uid()) {
         tracing::warn!(object = %claimed, "An owner no longer waits for an object whose type is not served any more");
     }
     ctx.requeue_later(item)
@@ -333,7 +333,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut permit: DeletePermit, asked: Restore
             Ok(Patched::Gone(gone)) => return Ok(slot.on_already_gone(ctx, &object, gone, asked)),
             Err(ApiError::Conflict(_)) => return Ok(slot.on_changed(item, &object, &shown)),
             Err(source) => {
-                slot.release();
+                slot.cancel();
                 return Err(Error::Detach { object: Box::new(object), source });
             }
         }
@@ -437,14 +437,14 @@ impl<'a> Slot<'a> {
     }
 
     /// Frees the slot, because nothing was deleted.
-    fn release(mut self) {
+    fn cancel(mut self) {
         self.used = false;
         self.ctx.delete_limiter.lock().cancel();
     }
 
     /// Handles an object that was already gone.
     fn on_already_gone(self, ctx: &Ctx, object: &Coordinates, gone: Gone, asked: Restores) -> Outcome {
-        self.release();
+        self.cancel();
         ctx.graph.on_proved_absent(object, gone, asked);
         Outcome::Done
     }
@@ -453,7 +453,7 @@ impl<'a> Slot<'a> {
     /// the back-off.
     fn on_changed(self, item: &Item, object: &Coordinates, shown: &Version) -> Outcome {
         let ctx = self.ctx;
-        self.release();
+        self.cancel();
         ctx.graph.await_newer(&object.uid, shown);
         ctx.requeue_later(item)
     }
@@ -461,7 +461,7 @@ impl<'a> Slot<'a> {
     fn on_failed(self, object: Coordinates, source: ApiError) -> Error {
         // For the other errors it is unknown whether the server deleted it.
         if !matches!(source, ApiError::Unknown { .. }) {
-            self.release();
+            self.cancel();
         }
         Error::Delete { object: Box::new(object), source }
     }

@@ -467,7 +467,7 @@ impl Monitor {
     /// an old set, if sets are not streamed.
     fn is_unproved(&self, term: BootInstant) -> bool {
         let watched = self.source.as_ref().and_then(|(_, it)| it.watched());
-        let began_with_all = watched.is_some_and(|it| it.has_consistent_set_since(term));
+        let began_with_all = watched.is_some_and(|it| it.has_consistent_list_since(term));
         !self.proved && !began_with_all
     }
 }

@@ -183,11 +183,11 @@ impl SharedGraph {
         self.enqueue_due(&mut graph, Lane::Now);
     }
 
-    /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
+    /// Unblocks the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
     /// blocked any.
-    pub(crate) fn release_owners(&self, object: &Uid) -> bool {
+    pub(crate) fn unblock_owners(&self, object: &Uid) -> bool {
         let mut graph = self.graph.lock();
-        let held = graph.release_owners(object);
+        let held = graph.unblock_owners(object);
         self.enqueue_due(&mut graph, Lane::Now);
         held
     }

@@ -1,5 +1,5 @@
-//! The finalizer protocol in stages. A finalizer is removed only after the stored status contains the pod: [`release`]
-//! needs a [`Recorded`], which only [`record`] returns.
+//! The finalizer protocol in stages. A finalizer is removed only after the stored status contains the pod:
+//! [`remove_finalizers`] needs a [`Recorded`], which only [`record`] returns.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) enum TrackError {
     #[error("the status is not sent, because the server would refuse it: {0}")]
     InvalidStatus(InvalidStatus),
     #[error("cannot remove the finalizer of {failed} of {wanted} pods")]
-    Release {
+    RemoveFinalizers {
         failed: usize,
         wanted: usize,
         #[source]
@@ -51,7 +51,7 @@ pub(crate) struct Recorded {
 
 /// Which finalizers were removed, in the order of the step.
 #[must_use]
-pub(crate) struct Released {
+pub(crate) struct RemovedFinalizers {
     removed: Vec<bool>,
     /// The rest is left to the next sync, because other Jobs wait.
     pub(crate) cut_short: bool,
@@ -60,13 +60,13 @@ pub(crate) struct Released {
 
 impl Recorded {
     /// Selects counted pods that are now deleted for the removal of the finalizer.
-    pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
-        self.step.release_deleted(deleted);
+    pub(crate) fn remove_from_deleted(&mut self, deleted: &[usize]) {
+        self.step.remove_from_deleted(deleted);
     }
 
     /// Whether any finalizer must be removed.
-    pub(crate) fn has_releases(&self) -> bool {
-        !self.step.release.is_empty()
+    pub(crate) fn has_removals(&self) -> bool {
+        !self.step.to_remove.is_empty()
     }
 }
 
@@ -106,16 +106,21 @@ pub(crate) async fn record(
 }
 
 /// Removes the finalizers from the pods that the stored status counts.
-pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorded: &Recorded) -> Released {
-    let to_release: Vec<&Arc<Pod>> = recorded.step.release.iter().filter_map(|at| pods.get(*at)).collect();
-    let wanted = to_release.len();
+pub(crate) async fn remove_finalizers(
+    ctx: &Ctx,
+    owner: &Owner,
+    pods: &[Arc<Pod>],
+    recorded: &Recorded,
+) -> RemovedFinalizers {
+    let to_remove: Vec<&Arc<Pod>> = recorded.step.to_remove.iter().filter_map(|at| pods.get(*at)).collect();
+    let wanted = to_remove.len();
     // Recorded before the first removal, because its watch event may come before the response. Until that event the
     // finalizer in the cache must be ignored.
-    ctx.memory.begin_finalizer_removals(&owner.uid, to_release.iter().map(|it| &it.meta.uid));
+    ctx.memory.begin_finalizer_removals(&owner.uid, to_remove.iter().map(|it| &it.meta.uid));
     let stage_start = ctx.begin_stage();
     let calls = ctx.call_limit.call_each_until(
         || ctx.is_stage_over(stage_start),
-        to_release.clone(),
+        to_remove.clone(),
         |pod| async move {
             if ctx.stopping.is_cancelled() {
                 return Err(ApiError::NotSent(client::NotSent::Stopping));
@@ -124,7 +129,7 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
         },
     );
     let (mut removed, mut cut_short, mut failed, mut first) = (Vec::with_capacity(wanted), false, 0, None);
-    for (pod, outcome) in to_release.iter().zip(calls.await) {
+    for (pod, outcome) in to_remove.iter().zip(calls.await) {
         let Some(outcome) = outcome else {
             cut_short = true;
             removed.push(false);
@@ -145,8 +150,8 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
             }
         }
     }
-    let failure = first.map(|source| TrackError::Release { failed, wanted, source });
-    Released { removed, cut_short, failure }
+    let failure = first.map(|source| TrackError::RemoveFinalizers { failed, wanted, source });
+    RemovedFinalizers { removed, cut_short, failure }
 }
 
 /// Stores the end of the Job, or the pods whose finalizers were removed.
@@ -155,15 +160,15 @@ pub(crate) async fn store_last_status(
     owner: &Owner,
     snapshot: &Snapshot<'_>,
     recorded: Recorded,
-    released: Released,
+    removed: RemovedFinalizers,
 ) -> Result<(), TrackError> {
     let job = snapshot.job;
     let Recorded { step, written, stored } = recorded;
-    let Released { removed, cut_short: _, failure } = released;
+    let RemovedFinalizers { removed, cut_short: _, failure } = removed;
     let now = ctx.moment();
-    let settled = accounting::last_step(snapshot, step, &removed, now);
-    let is_final = settled.finished.is_some();
-    if let Some(status) = settled.status {
+    let last = accounting::last_step(snapshot, step, &removed, now);
+    let is_final = last.finished.is_some();
+    if let Some(status) = last.status {
         // Set before the write, because the delete handler may clear memory before the response comes.
         ctx.memory.set_finish_pending(&job.meta.uid, is_final);
         let stored_now = put(ctx, job, written.as_ref(), &stored, &status).await;
@@ -173,7 +178,7 @@ pub(crate) async fn store_last_status(
         }
         ctx.count_finished_pods(job, &stored, &status);
     }
-    if let Some(finished) = settled.finished {
+    if let Some(finished) = last.finished {
         report_finished(ctx, owner, job, &finished);
     }
     failure.map_or(Ok(()), Err)

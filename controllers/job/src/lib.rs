@@ -194,10 +194,10 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         let ctx = syncing.clone();
         async move { sync::sync(&ctx, &key).await }
     });
-    let releasing = ctx.clone();
+    let removing = ctx.clone();
     builder.workers(&finalizer_removals, workers, move |key: FinalizerRemovalKey| {
-        let ctx = releasing.clone();
-        async move { orphans::release(&ctx, &key).await }
+        let ctx = removing.clone();
+        async move { orphans::remove_orphan_finalizers(&ctx, &key).await }
     });
     ctx
 }

@@ -35,13 +35,13 @@ pub(crate) enum OrphanError {
 }
 
 /// Removes the finalizer from the pods of a key that no Job will count.
-pub(crate) async fn release(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outcome, OrphanError> {
-    let to_release = candidates(ctx, key)?.into_iter().filter(|it| needs_release(ctx, it));
+pub(crate) async fn remove_orphan_finalizers(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outcome, OrphanError> {
+    let to_remove = candidates(ctx, key)?.into_iter().filter(|it| needs_removal(ctx, it));
     let is_removal_pending = |pod: &Arc<Pod>| ctx.memory.is_finalizer_removal_pending(&pod.meta.uid);
-    let (pending_removals, to_release): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = to_release.partition(is_removal_pending);
+    let (pending_removals, to_remove): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = to_remove.partition(is_removal_pending);
     // These removals were requested before the Job finished. If one does not succeed, it is repeated later.
     let outcome = if pending_removals.is_empty() { Outcome::Done } else { Outcome::After(RECHECK_DELAY) };
-    if to_release.is_empty() {
+    if to_remove.is_empty() {
         return Ok(outcome);
     }
     if let FinalizerRemovalKey::Job { namespace, name, uid } = key
@@ -50,7 +50,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outc
         return Ok(outcome);
     }
     let none = Uid::default();
-    let release = |pod: Arc<Pod>| {
+    let remove = |pod: Arc<Pod>| {
         let none = &none;
         async move {
             // A Job may adopt the pod meanwhile and needs the finalizer, so the patch must fail if the pod has changed.
@@ -58,7 +58,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outc
             (pod, outcome.map(drop))
         }
     };
-    let outcomes = ctx.call_limit.call_each(to_release, release).await;
+    let outcomes = ctx.call_limit.call_each(to_remove, remove).await;
     let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
     let mut failed = failed.by_ref().filter(|(pod, err)| !is_gone(err, &pod.meta.name));
     match failed.next() {
@@ -92,7 +92,7 @@ fn is_named(pod: &Pod, job: &str) -> bool {
 }
 
 /// The pod has our finalizer and no Job will count it. An orphan that a Job may adopt keeps its finalizer.
-fn needs_release(ctx: &Ctx, pod: &Pod) -> bool {
+fn needs_removal(ctx: &Ctx, pod: &Pod) -> bool {
     let is_owned = pod.meta.as_ref().controller().is_some();
     has_finalizer(pod, FINALIZER) && may_be_ours(pod) && (is_owned || matching_jobs(ctx, pod).is_empty())
 }

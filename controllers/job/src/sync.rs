@@ -138,17 +138,17 @@ async fn reconcile(
 
     // Finalizers are removed only after the status that counts the pods is stored.
     let step = accounting::first_step(&snapshot, &plan, &applied);
-    let mut has_released = false;
+    let mut has_removals = false;
     if let Some(step) = step {
         let mut recorded = finalizers::record(ctx, owner, &snapshot, &plan, step).await?;
         let late = apply(ctx, job, owner, &claimed, &plan.after_status).await;
         cut_short |= late.cut_short;
         failure = failure.or(late.failure);
-        recorded.release_deleted(&late.applied.deleted);
-        has_released = recorded.has_releases();
-        let released = finalizers::release(ctx, owner, pods, &recorded).await;
-        cut_short |= released.cut_short;
-        finalizers::store_last_status(ctx, owner, &snapshot, recorded, released).await?;
+        recorded.remove_from_deleted(&late.applied.deleted);
+        has_removals = recorded.has_removals();
+        let removed = finalizers::remove_finalizers(ctx, owner, pods, &recorded).await;
+        cut_short |= removed.cut_short;
+        finalizers::store_last_status(ctx, owner, &snapshot, recorded, removed).await?;
     } else {
         ctx.memory.record_backoff(&job.meta.uid, plan.tally.backoff);
         if plan.pods == PodChange::Keep && unseen == Unseen::Nothing {
@@ -162,7 +162,7 @@ async fn reconcile(
         // Requeued behind the keys that wait.
         return Ok(requeue(Some(Duration::ZERO)));
     }
-    Ok(requeue(requeue_delay(ctx, job, &plan, unseen, has_released)))
+    Ok(requeue(requeue_delay(ctx, job, &plan, unseen, has_removals)))
 }
 
 /// The Job's own pods, and orphans that it may adopt.
@@ -187,16 +187,16 @@ fn has_unknown_operator(selector: &Selector) -> bool {
 }
 
 /// When to sync again even without an event.
-fn requeue_delay(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) -> Option<Duration> {
-    // The next status write moves released pods to the counters.
-    let settle = released.then_some(BATCH);
+fn requeue_delay(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, has_removals: bool) -> Option<Duration> {
+    // The next status write moves pods without the finalizer to the counters.
+    let until_status_write = has_removals.then_some(BATCH);
     // After a lost event nothing else would enqueue the Job.
     let expiry = match unseen {
         Unseen::Nothing => None,
         Unseen::UnknownCreates | Unseen::Writes => ctx.memory.next_deadline(&job.meta.uid),
     };
     let expiry = expiry.map(|it: Instant| it.saturating_duration_since(ctx.clock.now()));
-    [plan.requeue_after, settle, expiry].into_iter().flatten().min()
+    [plan.requeue_after, until_status_write, expiry].into_iter().flatten().min()
 }
 
 fn requeue(after: Option<Duration>) -> Outcome {

@@ -68,7 +68,7 @@ fn are_watches_behind(ctx: &Ctx, state: &mut State) -> bool {
     // A new list makes the cache fresh, even with a lower version: etcd may have been restored.
     let is_fresh = state.stale_leases.as_ref().is_some_and(|(version, since)| {
         let leases = ctx.leases.watched();
-        leases.has_passed(version) || leases.has_consistent_set_since(*since)
+        leases.has_passed(version) || leases.has_consistent_list_since(*since)
     });
     if is_fresh {
         state.stale_leases = None;
@@ -154,7 +154,7 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
 /// a whole grace period is waited for. Returns when to try again, `None` if there was no Lease.
 async fn prove_no_lease(ctx: &Ctx, node: &str) -> Option<Duration> {
     let leases = ctx.leases.watched();
-    let is_listed = || leases.has_set_since(ctx.clock.boot() - ctx.grace);
+    let is_listed = || leases.has_list_since(ctx.clock.boot() - ctx.grace);
     if !is_listed()
         && let Err(err) = within(PROOF_TIMEOUT, prove(&*leases, &ctx.reads, &ctx.clock, None)).await
     {

@@ -64,8 +64,8 @@ impl ApplyError {
 
 /// Resolves creations and deletions whose outcome is unknown, and expired expectations. Until all are resolved, no
 /// other pods are created or deleted, because the cache may have an old state.
-pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
-    settle_deletions(ctx, owner).await;
+pub(crate) async fn resolve_unknown_writes<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+    resolve_deletions(ctx, owner).await;
     let now = ctx.clock.now();
     // A cache that is late by more than the timeout shows pods that are gone, and lacks others (k/k#129795). Requests that
     // may be running are checked at times of their own.
@@ -86,7 +86,7 @@ pub(crate) async fn settle<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
 }
 
 /// Resolves deletions. One whose outcome is known is not expected any more.
-async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
+async fn resolve_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let (queue, key) = (ctx.queue.clone(), owner.key());
     let reader = DeletionReader {
         api: ctx.api(),
@@ -97,10 +97,10 @@ async fn settle_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     };
     let unknown = ctx.memory.take_unknown_deletions(&owner.uid);
     let enqueue = move || queue.add(key.clone());
-    let (settled, left) = reader.settle(unknown, enqueue.clone()).await;
-    settled.iter().for_each(|it| ctx.memory.expectations.deletion_observed(&owner.uid, it));
+    let (resolved, left) = reader.resolve(unknown, enqueue.clone()).await;
+    resolved.iter().for_each(|it| ctx.memory.expectations.deletion_observed(&owner.uid, it));
     left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
-    let (_, left) = reader.settle(ctx.memory.take_unwanted_deletions(&owner.uid), enqueue).await;
+    let (_, left) = reader.resolve(ctx.memory.take_unwanted_deletions(&owner.uid), enqueue).await;
     left.into_iter().for_each(|it| ctx.memory.add_unwanted_deletion(&owner.uid, it));
 }
 

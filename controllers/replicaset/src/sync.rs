@@ -14,7 +14,7 @@ use workload::{
 
 use crate::{
     Ctx,
-    apply::{ApplyError, create, delete, is_current, repeat_deletions, settle},
+    apply::{ApplyError, create, delete, is_current, repeat_deletions, resolve_unknown_writes},
     kind::Kind,
     rules::{
         backoff::streak,
@@ -73,7 +73,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         // The cache has passed every creation. One that was not observed is gone again.
         ctx.memory.expectations.drop_creations(&owner.uid);
     }
-    settle(ctx, &owner).await;
+    resolve_unknown_writes(ctx, &owner).await;
     // Asked before the cache is listed, because events may come in between (k/k#8138).
     let is_fulfilled = ctx.memory.expectations.is_fulfilled(&owner.uid);
     let expected_deletions = ctx.memory.expectations.expected_deletions(&owner.uid);

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "default";
 const PODS: usize = 100_000;
 const REPLICAS: usize = 10;
 const ROUNDS: u64 = 100;
-/// While a set settles, no key is queued or delayed for longer than this.
+/// Until the controller is idle, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(6);
 
 fn main() {

@@ -251,7 +251,7 @@ impl Calls<'_> {
             Err(source) if !is_gone(&source, name) => {
                 if matches!(source, ApiError::Conflict(_)) {
                     // The client may have repeated the request, so that the first one has deleted the pod.
-                    self.ctx.settle_deletion(self.set, pod).await;
+                    self.ctx.resolve_deletion(self.set, pod).await;
                     // Usually the event of the change enqueues the set before.
                     self.ctx.queue.add_after(self.owner.key(), RETRY_CHECK);
                     return Ok(false);

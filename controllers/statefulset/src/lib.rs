@@ -215,7 +215,7 @@ impl Ctx {
 
     /// Reads a pod whose deletion has an unknown outcome. Forgets the deletion if the pod exists and is not being
     /// deleted; otherwise records it, with the time of the next read.
-    async fn settle_deletion(&self, set: &StatefulSet, pod: &Pod) {
+    async fn resolve_deletion(&self, set: &StatefulSet, pod: &Pod) {
         let live = self.api().find::<Pod>(&Pod::resource(), &pod.meta.namespace, &pod.meta.name).await;
         let check_after = match live {
             Ok(Some(it)) if it.meta.uid == pod.meta.uid && it.meta.deletion.is_none() => {

@@ -82,7 +82,7 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let found = find_revisions(ctx, set, &owner, &history).await;
     // Listed after these calls, which may have taken long.
     let mut pods = claim_pods(ctx, set, &owner, selector).await?;
-    settle_deletions(ctx, set, &mut pods).await;
+    resolve_deletions(ctx, set, &mut pods).await;
     let (revisions, collision_count) = match found {
         Ok(found) => found,
         Err(err) => {
@@ -170,10 +170,10 @@ async fn claim_pods(
 
 /// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. Those whose check is due are
 /// read from the server first.
-async fn settle_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
+async fn resolve_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
     let due = ctx.memory.due_deletions(uid, pods, ctx.clock.now());
-    ctx.call_limit.call_each(due, async |pod| ctx.settle_deletion(set, &pod).await).await;
+    ctx.call_limit.call_each(due, async |pod| ctx.resolve_deletion(set, &pod).await).await;
     ctx.memory.mark_deleted(uid, pods);
 }
 

@@ -30,10 +30,10 @@ impl Want {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Waits until the set has this state.
-    Settle(Want),
+    Wait(Want),
     /// The same, and causes syncs meanwhile: the upstream manager does not notice some changes of nodes, and not always
     /// that the newer pod of a node becomes available.
-    SettleWithSyncs(Want),
+    WaitWithSyncs(Want),
     /// Changes the spec.
     Edit(Value),
     /// Changes the spec, and once more when the first new pod exists.
@@ -112,12 +112,12 @@ impl Case {
         self
     }
 
-    fn settle(self, want: Want) -> Self {
-        self.then(Step::Settle(want))
+    fn wait(self, want: Want) -> Self {
+        self.then(Step::Wait(want))
     }
 
     fn on(self, nodes: usize) -> Self {
-        self.settle(Want::on_nodes(nodes))
+        self.wait(Want::on_nodes(nodes))
     }
 
     fn edit(self, spec: Value) -> Self {
@@ -332,23 +332,23 @@ fn changed_nodes() -> Vec<Case> {
         Case::own("no-schedule")
             .on(2)
             .then(no_schedule(Some(("stop", "NoSchedule"))))
-            .then(Step::SettleWithSyncs(misscheduled))
+            .then(Step::WaitWithSyncs(misscheduled))
             .then(no_schedule(None))
             .on(2)
             .then(no_schedule(Some(("stop", "NoSchedule"))))
-            .then(Step::SettleWithSyncs(misscheduled)),
+            .then(Step::WaitWithSyncs(misscheduled)),
         Case::own("no-execute").on(2).then(no_execute(Some(("leave", "NoExecute")))).on(1).then(no_execute(None)).on(2),
         Case::own("removed")
             .on(2)
             .then(Step::RemoveNode("node-removed-1"))
             // The pod is left to the pod garbage collector.
-            .then(Step::SettleWithSyncs(Want { pods: 2, ..Want::on_nodes(1) })),
+            .then(Step::WaitWithSyncs(Want { pods: 2, ..Want::on_nodes(1) })),
         Case::own("added")
             .on(1)
             .then(Step::AddNode("node-added-2"))
-            .settle(pending)
+            .wait(pending)
             .then(Step::RemoveNode("node-added-2"))
-            .then(Step::SettleWithSyncs(Want::on_nodes(1))),
+            .then(Step::WaitWithSyncs(Want::on_nodes(1))),
     ]
 }
 
@@ -361,12 +361,12 @@ fn pods() -> Vec<Case> {
         Case::new("adopted-kept", json!({}))
             .with(on_delete())
             .orphan("adopted-kept-x", "node-1", None)
-            .settle(Want { updated: 2, ..Want::on_nodes(3) }),
+            .wait(Want { updated: 2, ..Want::on_nodes(3) }),
         Case::new("adopted-two", json!({}))
             .with(on_delete())
             .orphan("adopted-two-a", "node-1", None)
             .orphan("adopted-two-b", "node-1", None)
-            .settle(Want { updated: 2, ..Want::on_nodes(3) }),
+            .wait(Want { updated: 2, ..Want::on_nodes(3) }),
         Case::new("adopted-misplaced", json!({})).orphan("adopted-misplaced-x", "node-5", None).on(3),
         Case::new("orphan-succeeded", json!({})).orphan("orphan-succeeded-x", "node-1", Some(0)).on(3),
         Case::new("orphan-failed", json!({})).orphan("orphan-failed-x", "node-1", Some(1)).on(3),
@@ -388,7 +388,7 @@ fn rollouts() -> Vec<Case> {
     let version = json!({ "template": { "metadata": { "labels": { "version": "2" } } } });
     let blocked = |name: &'static str| {
         let state = Want { ready: 2, updated: 1, ..Want::on_nodes(3) };
-        Case::new(name, json!({})).on(3).image(BROKEN).settle(state)
+        Case::new(name, json!({})).on(3).image(BROKEN).wait(state)
     };
     let outdated = Want { updated: 0, ..Want::on_nodes(3) };
     vec![
@@ -400,19 +400,19 @@ fn rollouts() -> Vec<Case> {
         Case::new("new-label", json!({})).on(3).edit(version).on(3),
         Case::new("untolerating", tolerations).on(4).edit(untolerating).on(3),
         Case::new("moved", json!({ "nodeSelector": { "zone": "a" } })).on(1).edit(in_zone("b")).on(1),
-        Case::new("on-delete", json!({})).with(on_delete()).on(3).image("2").settle(outdated),
+        Case::new("on-delete", json!({})).with(on_delete()).on(3).image("2").wait(outdated),
         Case::new("on-delete-lost", json!({}))
             .with(on_delete())
             .on(3)
             .image("2")
-            .settle(outdated)
+            .wait(outdated)
             .then(Step::DeletePod("node-2"))
-            .settle(Want { updated: 1, ..outdated }),
+            .wait(Want { updated: 1, ..outdated }),
         Case::new("on-delete-ended", json!({}))
             .with(on_delete())
             .on(3)
             .image("2")
-            .settle(outdated)
+            .wait(outdated)
             .edit(rolling(json!(1), json!(0)))
             .on(3),
         history("history-none", 0),
@@ -429,7 +429,7 @@ fn surges() -> Vec<Case> {
     let blocked = |name: &'static str| {
         // The older pod of a node counts.
         let state = Want { updated: 0, pods: 4, ..Want::on_nodes(3) };
-        surging(name, json!(1)).image(BROKEN).settle(state)
+        surging(name, json!(1)).image(BROKEN).wait(state)
     };
     vec![
         surging("surge", json!(1)).image("2").on(3),
@@ -439,7 +439,7 @@ fn surges() -> Vec<Case> {
             .edit(json!({ "minReadySeconds": 1 }))
             .on(3)
             .image("2")
-            .then(Step::SettleWithSyncs(Want::on_nodes(3))),
+            .then(Step::WaitWithSyncs(Want::on_nodes(3))),
         blocked("surge-blocked").on_any_node(),
         blocked("surge-blocked-reverted").image("1").on(3).on_any_node(),
     ]

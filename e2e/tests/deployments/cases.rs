@@ -86,7 +86,7 @@ pub(crate) enum Step {
     /// Creates the object.
     Create,
     /// Waits until the object has this state.
-    Settle(Want),
+    Wait(Want),
     /// Changes the object.
     Edit(Value),
     /// Changes the object, and once more when the first new pod exists.
@@ -173,13 +173,13 @@ impl Case {
         self
     }
 
-    fn settle(self, want: Want) -> Self {
-        self.then(Step::Settle(want))
+    fn wait(self, want: Want) -> Self {
+        self.then(Step::Wait(want))
     }
 
     /// Waits for so many available pods with the present template, and no others.
     pub(crate) fn all(self, count: i64) -> Self {
-        self.settle(Want::all(count))
+        self.wait(Want::all(count))
     }
 
     fn edit(self, spec: Value) -> Self {
@@ -354,10 +354,10 @@ fn new_deployments() -> Vec<Case> {
         Case::deployment("none", of(0)).all(0),
         Case::deployment("rich", of(1)).with_fields(rich).all(1),
         Case::deployment("min-ready", json!({ "replicas": 2, "minReadySeconds": 1 })).all(2),
-        Case::deployment("no-deadline", endless).settle(Want { reason: None, ..Want::all(1) }),
+        Case::deployment("no-deadline", endless).wait(Want { reason: None, ..Want::all(1) }),
         Case::deployment("recreate", recreate()).all(3),
         Case::deployment("pod-deleted", of(2)).all(2).then(Step::DeletePod).all(2),
-        Case::deployment("pod-failed", of(2)).all(2).then(Step::FailPod).settle(Want { pods: 3, ..Want::all(2) }),
+        Case::deployment("pod-failed", of(2)).all(2).then(Step::FailPod).wait(Want { pods: 3, ..Want::all(2) }),
         Case::deployment("annotated", of(1)).all(1).annotate("example.com/more", json!("a")).all(1),
         Case::deployment("annotation-gone", of(1)).all(1).annotate("example.com/note", Value::Null).all(1),
         Case::deployment("min-ready-set", of(1)).all(1).edit(json!({ "minReadySeconds": 1 })).all(1),
@@ -367,7 +367,7 @@ fn new_deployments() -> Vec<Case> {
 /// Scaling, also in the middle of a rollout.
 fn scaled_deployments() -> Vec<Case> {
     // The old ReplicaSet keeps 3 pods, the new one has 2.
-    let half = |name: &'static str| Case::deployment(name, of(4)).all(4).image(BROKEN).settle(Want::blocked(5, 2));
+    let half = |name: &'static str| Case::deployment(name, of(4)).all(4).image(BROKEN).wait(Want::blocked(5, 2));
     let scaled = |updated: i64, old: i64| Want::blocked(updated + old, updated);
     vec![
         Case::deployment("scaled-up", of(1)).all(1).replicas(3).all(3),
@@ -376,16 +376,16 @@ fn scaled_deployments() -> Vec<Case> {
         Case::deployment("scaled-from-none", of(0)).all(0).replicas(2).all(2),
         Case::deployment("scaled-by-scale", of(1)).all(1).then(Step::Scale(3)).all(3),
         Case::deployment("scaled-recreate", recreate()).all(3).replicas(1).all(1).replicas(2).all(2),
-        half("proportional-up").replicas(8).settle(scaled(4, 6)),
-        half("proportional-down").replicas(2).settle(scaled(1, 2)),
+        half("proportional-up").replicas(8).wait(scaled(4, 6)),
+        half("proportional-down").replicas(2).wait(scaled(1, 2)),
         half("proportional-end").replicas(0).all(0),
-        half("proportional-scale").then(Step::Scale(5)).settle(scaled(3, 4)),
+        half("proportional-scale").then(Step::Scale(5)).wait(scaled(3, 4)),
         Case::deployment("proportional-fix", with_replicas(rolling(json!(2), json!(0)), 3))
             .all(3)
             .image(BROKEN)
-            .settle(scaled(2, 3))
+            .wait(scaled(2, 3))
             .replicas(6)
-            .settle(scaled(3, 5)),
+            .wait(scaled(3, 5)),
     ]
 }
 
@@ -430,45 +430,43 @@ fn steps_of_rollouts() -> Vec<Case> {
 
 /// Rollouts whose pods never become ready.
 fn blocked_rollouts() -> Vec<Case> {
-    let blocked = |name: &'static str| Case::deployment(name, of(3)).all(3).image(BROKEN).settle(Want::blocked(4, 1));
+    let blocked = |name: &'static str| Case::deployment(name, of(3)).all(3).image(BROKEN).wait(Want::blocked(4, 1));
     let timed_out = |name: &'static str| {
         let spec = json!({ "replicas": 2, "progressDeadlineSeconds": 1 });
         let state = Want { reason: Some(TIMED_OUT), ..Want::blocked(3, 1) };
-        Case::deployment(name, spec).all(2).image(BROKEN).settle(state)
+        Case::deployment(name, spec).all(2).image(BROKEN).wait(state)
     };
     let never = json!({ "replicas": 1, "progressDeadlineSeconds": 1, "paused": true });
     vec![
         blocked("blocked"),
         blocked("blocked-reverted").image("1").all(3),
         blocked("blocked-mended").image("3").all(3),
-        Case::deployment("blocked-two", of(4)).all(4).image(BROKEN).settle(Want::blocked(5, 2)).image("1").all(4),
+        Case::deployment("blocked-two", of(4)).all(4).image(BROKEN).wait(Want::blocked(5, 2)).image("1").all(4),
         timed_out("timed-out"),
         timed_out("timed-out-mended").image("3").all(2),
-        timed_out("timed-out-scaled").replicas(1).settle(Want { reason: Some(TIMED_OUT), ..Want::blocked(2, 1) }),
-        timed_out("timed-out-paused")
-            .edit(paused(true))
-            .settle(Want { reason: Some(TIMED_OUT), ..Want::blocked(3, 1) }),
+        timed_out("timed-out-scaled").replicas(1).wait(Want { reason: Some(TIMED_OUT), ..Want::blocked(2, 1) }),
+        timed_out("timed-out-paused").edit(paused(true)).wait(Want { reason: Some(TIMED_OUT), ..Want::blocked(3, 1) }),
         Case::deployment("timed-out-first", never)
-            .settle(Want { reason: Some(PAUSED), ..Want::all(0) })
+            .wait(Want { reason: Some(PAUSED), ..Want::all(0) })
             .edit(json!({ "paused": false, "template": template("timed-out-first", BROKEN, &json!({})) }))
-            .settle(Want { ready: 0, available: 0, reason: Some(TIMED_OUT), ..Want::all(1) }),
+            .wait(Want { ready: 0, available: 0, reason: Some(TIMED_OUT), ..Want::all(1) }),
     ]
 }
 
 fn pauses() -> Vec<Case> {
     let at_rest = |count: i64| Want { reason: Some(PAUSED), ..Want::all(count) };
     let outdated = |count: i64| Want { updated: 0, ..at_rest(count) };
-    let new = |name: &'static str| Case::deployment(name, json!({ "replicas": 2, "paused": true })).settle(at_rest(0));
-    let pause = |name: &'static str| Case::deployment(name, of(2)).all(2).edit(paused(true)).settle(at_rest(2));
+    let new = |name: &'static str| Case::deployment(name, json!({ "replicas": 2, "paused": true })).wait(at_rest(0));
+    let pause = |name: &'static str| Case::deployment(name, of(2)).all(2).edit(paused(true)).wait(at_rest(2));
     vec![
         new("paused-new"),
         new("paused-new-resumed").edit(paused(false)).all(2),
         pause("paused"),
         pause("paused-resumed").edit(paused(false)).all(2),
-        pause("paused-scaled").replicas(3).settle(at_rest(3)),
-        pause("paused-edited").image("2").settle(outdated(2)),
-        pause("paused-rolled").image("2").settle(outdated(2)).edit(paused(false)).all(2),
-        pause("paused-both").image("2").settle(outdated(2)).replicas(3).settle(outdated(3)).edit(paused(false)).all(3),
+        pause("paused-scaled").replicas(3).wait(at_rest(3)),
+        pause("paused-edited").image("2").wait(outdated(2)),
+        pause("paused-rolled").image("2").wait(outdated(2)).edit(paused(false)).all(2),
+        pause("paused-both").image("2").wait(outdated(2)).replicas(3).wait(outdated(3)).edit(paused(false)).all(3),
     ]
 }
 
@@ -486,7 +484,7 @@ fn history() -> Vec<Case> {
         rolled("history-lowered", 5, &["2", "3"]).edit(json!({ "revisionHistoryLimit": 0 })).all(1),
         rolled("history-paused", 5, &["2"])
             .edit(json!({ "revisionHistoryLimit": 0, "paused": true }))
-            .settle(Want { reason: Some(PAUSED), ..Want::all(1) }),
+            .wait(Want { reason: Some(PAUSED), ..Want::all(1) }),
         rolled("rollback-to-last", 5, &["2", "3"]).annotate(rollback_to, json!("0")).all(1),
         rolled("rollback-to-first", 5, &["2", "3"]).annotate(rollback_to, json!("1")).all(1),
         rolled("rollback-to-none", 5, &["2"]).annotate(rollback_to, json!("9")).all(1),
@@ -508,22 +506,22 @@ fn owners() -> Vec<Case> {
         Case::deployment("released", of(2))
             .all(2)
             .then(Step::EditSet("1", label("other")))
-            .settle(Want { pods: 4, ..Want::all(2) }),
+            .wait(Want { pods: 4, ..Want::all(2) }),
         Case::deployment("collided", of(2)).all(2).then(Step::EditSet("1", collided)).all(2),
         orphaned("orphaned"),
         orphaned("orphaned-adopted").create().all(2),
         Case::deployment("deleted", of(2)).all(2).then(Step::Delete("Background")),
         Case::deployment("deleted-last", of(2)).all(2).then(Step::Delete("Foreground")),
-        Case::deployment("limited", of(3)).before(vec![Step::Limit("pods", 2)]).settle(limited),
+        Case::deployment("limited", of(3)).before(vec![Step::Limit("pods", 2)]).wait(limited),
         Case::deployment("limited-raised", of(3))
             .before(vec![Step::Limit("pods", 2)])
-            .settle(limited)
+            .wait(limited)
             .then(Step::Limit("pods", 5))
             .all(3),
-        Case::deployment("refused", of(1)).before(vec![Step::Limit("count/replicasets.apps", 0)]).settle(refused),
+        Case::deployment("refused", of(1)).before(vec![Step::Limit("count/replicasets.apps", 0)]).wait(refused),
         Case::deployment("refused-first", of(1))
             .before(vec![Step::Limit("count/replicasets.apps", 0)])
-            .settle(refused)
+            .wait(refused)
             .then(Step::Limit("count/replicasets.apps", 2))
             .all(1),
     ]
@@ -552,13 +550,13 @@ fn replica_sets() -> Vec<Case> {
         Case::set("set-min-ready", json!({ "replicas": 2, "minReadySeconds": 1 })).all(2),
         Case::set("set-scaled", of(1)).all(1).replicas(3).all(3).then(Step::Scale(2)).all(2),
         Case::set("set-pod-deleted", of(2)).all(2).then(Step::DeletePod).all(2),
-        Case::set("set-pod-failed", of(2)).all(2).then(Step::FailPod).settle(Want { pods: 3, ..Want::all(2) }),
+        Case::set("set-pod-failed", of(2)).all(2).then(Step::FailPod).wait(Want { pods: 3, ..Want::all(2) }),
         Case::set("set-pods-failed", of(2))
             .all(2)
             .then(Step::FailPod)
-            .settle(Want { pods: 3, ..Want::all(2) })
+            .wait(Want { pods: 3, ..Want::all(2) })
             .then(Step::FailPod)
-            .settle(Want { pods: 4, ..Want::all(2) }),
+            .wait(Want { pods: 4, ..Want::all(2) }),
         Case::set("set-edited", of(2))
             .all(2)
             .edit(json!({ "template": { "metadata": { "labels": { "version": "2" } } } }))
@@ -567,11 +565,11 @@ fn replica_sets() -> Vec<Case> {
         Case::set("set-releases", of(2))
             .all(2)
             .then(Step::EditPod("set-releases", label("other")))
-            .settle(Want { pods: 3, ..Want::all(2) }),
+            .wait(Want { pods: 3, ..Want::all(2) }),
         Case::set("set-readopts", of(2))
             .all(2)
             .then(Step::EditPod("set-readopts", label("other")))
-            .settle(Want { pods: 3, ..Want::all(2) })
+            .wait(Want { pods: 3, ..Want::all(2) })
             .then(Step::EditPod("other", label("set-readopts")))
             .all(2),
         limited("set-limited"),
@@ -616,12 +614,12 @@ fn adopting_sets() -> Vec<Case> {
         Case::set("set-adopts", of(1)).before(running("set-adopts")).all(1),
         Case::set("set-adopts-more", of(2)).before(running("set-adopts-more")).all(2),
         Case::set("set-adopts-surplus", of(2)).before(surplus).all(2),
-        Case::set("set-ended", of(1)).before(both).settle(Want { pods: 3, ..Want::all(1) }),
+        Case::set("set-ended", of(1)).before(both).wait(Want { pods: 3, ..Want::all(1) }),
         Case::set("set-ranks", of(4))
             .before(ranked)
-            .settle(Want { ready: 2, available: 2, ..Want::all(4) })
+            .wait(Want { ready: 2, available: 2, ..Want::all(4) })
             .replicas(3)
-            .settle(Want { ready: 2, available: 2, ..Want::all(3) })
+            .wait(Want { ready: 2, available: 2, ..Want::all(3) })
             .replicas(2)
             .all(2)
             .replicas(1)
@@ -638,14 +636,14 @@ fn replication_controllers() -> Vec<Case> {
         Case::controller("rc-min-ready", json!({ "replicas": 2, "minReadySeconds": 1 })).all(2),
         Case::controller("rc-scaled", of(1)).all(1).replicas(3).all(3).then(Step::Scale(0)).all(0),
         Case::controller("rc-pod-deleted", of(2)).all(2).then(Step::DeletePod).all(2),
-        Case::controller("rc-pod-failed", of(1)).all(1).then(Step::FailPod).settle(Want { pods: 2, ..Want::all(1) }),
+        Case::controller("rc-pod-failed", of(1)).all(1).then(Step::FailPod).wait(Want { pods: 2, ..Want::all(1) }),
         Case::controller("rc-adopts", of(2)).before(orphan("rc-adopts")).all(2),
         Case::controller("rc-releases", of(2))
             .all(2)
             .then(Step::EditPod("rc-releases", label("other")))
-            .settle(Want { pods: 3, ..Want::all(2) }),
+            .wait(Want { pods: 3, ..Want::all(2) }),
         // The selector of a ReplicationController can be changed.
-        Case::controller("rc-moved", of(2)).all(2).edit(moved("other")).settle(Want { pods: 4, ..Want::all(2) }),
+        Case::controller("rc-moved", of(2)).all(2).edit(moved("other")).wait(Want { pods: 4, ..Want::all(2) }),
         Case::controller("rc-limited", of(3)).before(vec![Step::Limit("pods", 2)]).all(2),
         Case::controller("rc-deleted", of(2)).all(2).then(Step::Delete("Background")),
         Case::controller("rc-deleted-last", of(2)).all(2).then(Step::Delete("Foreground")),

@@ -151,7 +151,7 @@ fn run_manager(cluster: &SimulatedCluster, name: &'static str, settings: &Settin
 
 /// Operators set the wall clocks of managers, forward and back.
 async fn set_clocks_randomly(cluster: SimulatedCluster, mut rng: Rng) {
-    while !cluster.is_settled() {
+    while !cluster.is_over() {
         cluster.world.sleep(MS * rng.u32(500..20_000)).await;
         let mut clocks = cluster.clocks.lock();
         if let Some((clock, added)) = rng.choice(clocks.iter_mut()) {
@@ -191,7 +191,7 @@ fn start(world: &World, settings: Settings, rng: &mut Rng) -> SimulatedCluster {
 /// The faults end, and everything reaches its final state.
 async fn finish(cluster: &SimulatedCluster) -> Result<(), String> {
     cluster.world.calm();
-    cluster.machines.lock().settle();
+    cluster.machines.lock().end_run();
     let settings = cluster.model.lock().settings;
     // A decision that was right before may still be under way.
     cluster.world.sleep(settings.in_flight).await;
@@ -204,7 +204,7 @@ impl SimulatedCluster {
         self.world.clock().now()
     }
 
-    fn is_settled(&self) -> bool {
-        self.machines.lock().are_settled
+    fn is_over(&self) -> bool {
+        self.machines.lock().is_over
     }
 }

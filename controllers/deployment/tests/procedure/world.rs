@@ -65,7 +65,7 @@ impl World {
         let world = Self::new();
         let manager = world.start().await;
         world.deploy(spec);
-        world.settle().await;
+        world.run_until_idle().await;
         world.cluster.clear_requests();
         (world, manager)
     }
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Lets a rollout run to its end.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn run_until_idle(&self) {
         for _ in 0..60 {
             pass(50 * MS).await;
             self.run_sets();

@@ -168,9 +168,9 @@ impl Graph {
         self.monitors.remove(&by);
     }
 
-    /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
+    /// Unblocks the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
     /// blocked any.
-    pub(crate) fn release_owners(&mut self, uid: &Uid) -> bool {
+    pub(crate) fn unblock_owners(&mut self, uid: &Uid) -> bool {
         let Some(id) = self.nodes.find(uid) else { return false };
         let Some(Node { state: NodeState::Unwatched { blocking_refs, .. }, .. }) = self.nodes.get_mut(id) else {
             return false;

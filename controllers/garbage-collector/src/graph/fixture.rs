@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Discards what is due.
-    pub(crate) fn settled(mut self) -> Self {
+    pub(crate) fn without_due(mut self) -> Self {
         self.graph.take_due();
         self
     }

@@ -35,9 +35,9 @@ pub(super) struct Feed {
     restored_at: Mutex<Version>,
 }
 
-/// A complete set that is being received.
+/// A complete list that is being received.
 #[derive(Debug, Default)]
-pub(super) enum PartialSet {
+pub(super) enum PartialList {
     /// No object has been received.
     #[default]
     Nothing,
@@ -111,25 +111,25 @@ impl Feed {
 }
 
 impl Sink for Feed {
-    type Set = PartialSet;
+    type Set = PartialList;
 
     /// The graph gets the object at once, unless it has a newer state.
-    fn collect(&self, set: &mut PartialSet, object: Meta) {
-        if let PartialSet::Nothing = set {
+    fn collect(&self, set: &mut PartialList, object: Meta) {
+        if let PartialList::Nothing = set {
             let object_count = self.object_count();
             *set = match object_count {
-                0 => PartialSet::First,
-                _ => PartialSet::Again(HashSet::with_capacity(object_count), BTreeMap::new()),
+                0 => PartialList::First,
+                _ => PartialList::Again(HashSet::with_capacity(object_count), BTreeMap::new()),
             };
         }
-        if let PartialSet::Again(uids, older) = set {
+        if let PartialList::Again(uids, older) = set {
             uids.insert(object.uid.clone());
             older.remove(&object.uid);
         }
         self.graph.update(|graph| {
             self.detect_restore(graph, &object.uid, &object.version);
             match set {
-                PartialSet::Again(_, older) if graph.graph().has_newer(self.by, &object) => {
+                PartialList::Again(_, older) if graph.graph().has_newer(self.by, &object) => {
                     older.insert(object.uid.clone(), object);
                 }
                 _ => graph.observe(self.by, object),
@@ -137,8 +137,8 @@ impl Sink for Feed {
         });
     }
 
-    fn discard(&self, set: &mut PartialSet, object: Meta) {
-        if let PartialSet::Again(uids, older) = set {
+    fn discard(&self, set: &mut PartialList, object: Meta) {
+        if let PartialList::Again(uids, older) = set {
             uids.remove(&object.uid);
             older.remove(&object.uid);
         }
@@ -147,12 +147,12 @@ impl Sink for Feed {
 
     /// The informer requests no set older than what it has shown, except the most recent one. So every object of the
     /// set counts.
-    fn replace(&self, set: PartialSet) {
+    fn replace(&self, set: PartialList) {
         let (present, older) = match set {
-            PartialSet::First => return,
-            PartialSet::Nothing if self.object_count() == 0 => return,
-            PartialSet::Nothing => Default::default(),
-            PartialSet::Again(uids, older) => (uids, older),
+            PartialList::First => return,
+            PartialList::Nothing if self.object_count() == 0 => return,
+            PartialList::Nothing => Default::default(),
+            PartialList::Again(uids, older) => (uids, older),
         };
         self.graph.update(|graph| {
             let known = graph.graph().observed_by(self.by);

@@ -33,10 +33,10 @@ pub(crate) struct FirstStep {
     /// The status has changed and must be stored before anything else.
     pub(crate) write: bool,
     /// The positions of the pods that lose their finalizer after that.
-    pub(crate) release: Vec<usize>,
+    pub(crate) to_remove: Vec<usize>,
     /// The positions of the pods that are deleted because the Job ends. This status counts them in their present state;
     /// they lose the finalizer after the deletion.
-    pub(crate) release_deleted: Vec<usize>,
+    pub(crate) remove_from_deleted: Vec<usize>,
     /// The new value of the `Suspended` condition, if it has changed.
     pub(crate) suspended: Option<bool>,
     /// The failure policy actions, one entry per pod to which one applied.
@@ -48,7 +48,7 @@ pub(crate) struct FirstStep {
     /// No pod is active, and the caches show all writes.
     all_ended: bool,
     /// Pods that the status lists and that still have the finalizer.
-    unreleased: HashSet<Uid>,
+    with_finalizer: HashSet<Uid>,
     /// More pods have ended than one status can take, so the Job must not end yet.
     has_more: bool,
 }
@@ -94,20 +94,20 @@ pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied
     let is_complete = ending.as_ref().is_some_and(|it| plan.ending.is_none() && it.is_success());
     let suspended = if plan.managed && !is_complete { status::set_suspended(&mut next, snapshot) } else { None };
 
-    let unreleased = unreleased(snapshot);
+    let with_finalizer = with_finalizer(snapshot);
     next.uncounted.get_or_insert_default();
-    move_to_counters(&mut next, &unreleased);
+    move_to_counters(&mut next, &with_finalizer);
     let mut step = FirstStep {
         status: next,
         write: false,
-        release: Vec::new(),
-        release_deleted: Vec::new(),
+        to_remove: Vec::new(),
+        remove_from_deleted: Vec::new(),
         suspended,
         actions: Vec::new(),
         backoff: plan.tally.backoff,
         ending,
         all_ended,
-        unreleased,
+        with_finalizer,
         has_more: false,
     };
     step.count(snapshot, plan, applied);
@@ -125,18 +125,18 @@ pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied
         status::set(&mut step.status, announcement, ConditionStatus::True, &ending.reason, &ending.message, now);
     }
     step.write = status::needs_write(&snapshot.job.status, &step.status) && !step.may_finish_in_one_write();
-    (step.write || !step.release.is_empty() || step.may_end()).then_some(step)
+    (step.write || !step.to_remove.is_empty() || step.may_end()).then_some(step)
 }
 
-/// The last step. `released` has one entry per pod of `step.release`: whether its finalizer is gone.
-pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, released: &[bool], now: Moment) -> LastStep {
+/// The last step. `removed` has one entry per pod of `step.to_remove`: whether its finalizer is gone.
+pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, removed: &[bool], now: Moment) -> LastStep {
     let may_end = step.may_end();
-    let FirstStep { mut status, release, ending, mut unreleased, .. } = step;
-    let all_removed = release.len() == released.len() && released.iter().all(|it| *it);
-    for (at, _) in release.iter().zip(released).filter(|(_, removed)| **removed) {
-        unreleased.remove(&snapshot.job_pods[*at].pod.meta.uid);
+    let FirstStep { mut status, to_remove, ending, mut with_finalizer, .. } = step;
+    let all_removed = to_remove.len() == removed.len() && removed.iter().all(|it| *it);
+    for (at, _) in to_remove.iter().zip(removed).filter(|(_, removed)| **removed) {
+        with_finalizer.remove(&snapshot.job_pods[*at].pod.meta.uid);
     }
-    let moved = move_to_counters(&mut status, &unreleased);
+    let moved = move_to_counters(&mut status, &with_finalizer);
     let is_counted = status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
     match ending {
         Some(ending) if may_end && all_removed && is_counted => {
@@ -157,25 +157,25 @@ pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, released: &[bo
 }
 
 /// Pods that the status lists and that still have the finalizer.
-fn unreleased(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
+fn with_finalizer(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
     let is_named =
         |it: &&JobPod<'_>| it.finalizer == FinalizerState::Present && snapshot.uncounted.contains(&it.pod.meta.uid);
     snapshot.job_pods.iter().filter(is_named).map(|it| it.pod.meta.uid.clone()).collect()
 }
 
 /// Moves the uids of pods without the finalizer to the counters. Returns true if there were any.
-fn move_to_counters(status: &mut JobStatus, unreleased: &HashSet<Uid>) -> bool {
+fn move_to_counters(status: &mut JobStatus, with_finalizer: &HashSet<Uid>) -> bool {
     let JobStatus { uncounted: Some(uncounted), succeeded, failed, .. } = status else { return false };
-    let keep_unreleased = |list: &mut Vec<Uid>, counter: &mut i32| {
+    let keep_with_finalizer = |list: &mut Vec<Uid>, counter: &mut i32| {
         let before = list.len();
-        list.retain(|it| unreleased.contains(it));
+        list.retain(|it| with_finalizer.contains(it));
         let gone = before - list.len();
         *counter = counter.saturating_add(i32::try_from(gone).unwrap_or(i32::MAX));
         gone > 0
     };
     // Both lists must be processed, so `||` must not skip the second.
     let (one, two) =
-        (keep_unreleased(&mut uncounted.succeeded, succeeded), keep_unreleased(&mut uncounted.failed, failed));
+        (keep_with_finalizer(&mut uncounted.succeeded, succeeded), keep_with_finalizer(&mut uncounted.failed, failed));
     one || two
 }
 
@@ -189,9 +189,9 @@ enum Count {
 
 impl FirstStep {
     /// Adds the pods that were deleted because the Job ends to the pods that lose their finalizer.
-    pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
+    pub(crate) fn remove_from_deleted(&mut self, deleted: &[usize]) {
         let deleted: HashSet<usize> = deleted.iter().copied().collect();
-        self.release.extend(self.release_deleted.drain(..).filter(|at| deleted.contains(at)));
+        self.to_remove.extend(self.remove_from_deleted.drain(..).filter(|at| deleted.contains(at)));
     }
 
     /// Counts ended pods and selects the finalizers to remove.
@@ -213,23 +213,23 @@ impl FirstStep {
             let actions = self.actions.len();
             let count = self.count_of(snapshot, plan, at);
             let uncounted = self.status.uncounted.get_or_insert_default();
-            // Pods that the status lists already are always released; otherwise they would block all others.
+            // Pods that the status lists already always lose the finalizer; otherwise they would block all others.
             if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MAX_UNCOUNTED {
                 postponed.insert(&snapshot.job_pods[at].pod.meta.uid);
                 self.actions.truncate(actions);
                 continue;
             }
-            let list = if to_delete.contains(&at) { &mut self.release_deleted } else { &mut self.release };
+            let list = if to_delete.contains(&at) { &mut self.remove_from_deleted } else { &mut self.to_remove };
             list.push(at);
             match count {
                 Count::Nothing => {}
                 Count::Index => new_indexes += 1,
                 Count::Success(uid) => {
-                    self.unreleased.insert(uid.clone());
+                    self.with_finalizer.insert(uid.clone());
                     uncounted.succeeded.push(uid);
                 }
                 Count::Failure(uid) => {
-                    self.unreleased.insert(uid.clone());
+                    self.with_finalizer.insert(uid.clone());
                     uncounted.failed.push(uid);
                 }
             }
@@ -304,7 +304,7 @@ impl FirstStep {
     fn may_finish_in_one_write(&self) -> bool {
         let is_counted = self.status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
         let is_announced = self.ending.as_ref().is_some_and(|it| it.announced);
-        is_announced && self.may_end() && self.release.is_empty() && is_counted
+        is_announced && self.may_end() && self.to_remove.is_empty() && is_counted
     }
 }
 

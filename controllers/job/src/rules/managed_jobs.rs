@@ -30,8 +30,9 @@ impl ManagedJobs {
         job.spec.managed_by.as_deref().filter(|_| is_external)
     }
 
-    /// True if we release pods without a Job, or with a Job that is gone or unreadable. Nothing shows whether such a
-    /// Job was ours, and the built-in controller releases them all (`jobcontroller.syncOrphanPod`).
+    /// True if we remove the finalizer from pods without a Job, or with a Job that is gone or unreadable. Nothing shows
+    /// whether such a Job was ours, and the built-in controller removes it from all of them
+    /// (`jobcontroller.syncOrphanPod`).
     pub(crate) fn includes_unknown_jobs(&self) -> bool {
         *self == Self::BuiltIn
     }

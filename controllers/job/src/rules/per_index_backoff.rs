@@ -54,11 +54,11 @@ pub(crate) struct LastFailedPods(BTreeMap<u32, usize>);
 impl LastFailedPods {
     /// Selects, for each index that has no active pod and has neither succeeded nor failed, the failed pod with the
     /// most failures. Among equals, the pod that finished last.
-    pub(crate) fn of(snapshot: &Snapshot<'_>, settled: &Indexes, active: &Indexes) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot<'_>, finished: &Indexes, active: &Indexes) -> Self {
         let mut pods: BTreeMap<u32, (u32, i64, Reverse<usize>)> = BTreeMap::new();
         for (at, job_pod) in snapshot.job_pods.iter().enumerate() {
             let Some(index) = job_pod.index() else { continue };
-            let is_free = !active.contains(index) && !settled.contains(index);
+            let is_free = !active.contains(index) && !finished.contains(index);
             if job_pod.finalizer == FinalizerState::Present && is_free && snapshot.is_failed(job_pod) {
                 let rank = (Failures::of(job_pod.pod).total(), finish_time(job_pod.pod), Reverse(at));
                 let best = pods.entry(index).or_insert(rank);

@@ -21,9 +21,9 @@ async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_po
     let named = calls.iter().position(|it| {
         it.subresource == "status" && it.json()["status"]["uncountedTerminatedPods"]["succeeded"] == json!([uid])
     });
-    let released = calls.iter().position(|it| it.verb == "patch" && it.name == pod);
-    assert!(named.unwrap() < released.unwrap(), "{:?}", world.lines());
-    assert_eq!(calls[released.unwrap()].json()["metadata"]["uid"], uid, "the patch has the uid of the pod");
+    let removal = calls.iter().position(|it| it.verb == "patch" && it.name == pod);
+    assert!(named.unwrap() < removal.unwrap(), "{:?}", world.lines());
+    assert_eq!(calls[removal.unwrap()].json()["metadata"]["uid"], uid, "the patch has the uid of the pod");
     assert!(!world.has_finalizer(&pod));
     assert_eq!((world.count("j", "succeeded"), &world.status("j")["uncountedTerminatedPods"]), (1, &json!({})));
 }

@@ -88,7 +88,7 @@ async fn pods_with_only_the_uid_of_a_job_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_a_pod_with_only_the_uid_of_a_job_releases_no_pod_of_it() {
+async fn deleting_a_pod_with_only_the_uid_of_a_job_removes_no_finalizer_of_its_pods() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "parallelism": 2, "completions": 2 }));

@@ -87,7 +87,7 @@ async fn other_jobs_and_their_pods_are_untouched_in_every_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_our_deleted_job_are_released() {
+async fn pods_of_our_deleted_job_lose_their_finalizer() {
     let world = World::new();
     let _manager = start(&world).await;
     world.job("j", json!({ "managedBy": OURS, "completions": 2, "parallelism": 2 }));
@@ -99,7 +99,7 @@ async fn pods_of_our_deleted_job_are_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_pods_of_our_finished_job_are_released() {
+async fn late_pods_of_our_finished_job_lose_their_finalizer() {
     let world = World::new();
     let _manager = start(&world).await;
     let job = world.job("j", json!({ "managedBy": OURS }));

@@ -183,7 +183,7 @@ async fn an_adopted_surplus_pod_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_released() {
+async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_loses_its_finalizer() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));

@@ -51,10 +51,10 @@ async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
     pass(3 * SEC).await;
     manager.stop();
     pass(20 * SEC).await;
-    let (released, active) = (world.pods().len() - world.with_finalizer(), world.active_pods());
+    let (removed, active) = (world.pods().len() - world.with_finalizer(), world.active_pods());
     let unheld: Vec<&String> = active.iter().filter(|it| !world.has_finalizer(it)).collect();
-    assert!(released > 0 && !active.is_empty(), "{released} of 100 released when the manager stopped");
-    assert!(unheld.is_empty(), "{} of {released}", unheld.len());
+    assert!(removed > 0 && !active.is_empty(), "{removed} of 100 finalizers were removed when the manager stopped");
+    assert!(unheld.is_empty(), "{} of {removed}", unheld.len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_releases_its_pods() {
+async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_removes_its_finalizers() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));

@@ -130,7 +130,7 @@ impl LastWrite {
     /// callback of an earlier call. The cache decides both under one lock.
     fn call_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
         // The list must be requested after the write, not at the same instant.
-        if self.cache.has_consistent_set_since(self.at + Duration::from_nanos(1)) {
+        if self.cache.has_consistent_list_since(self.at + Duration::from_nanos(1)) {
             return true;
         }
         // A key may be checked many times while its cache is behind. Only the first check adds a callback.

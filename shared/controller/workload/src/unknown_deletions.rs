@@ -61,18 +61,19 @@ impl DeletionReader<'_> {
     /// Separates the pods whose outcome is known from the deletions that are still unknown. It is known if the cache
     /// shows another state of the pod, or if all requests have ended and the server has the pod unchanged. `enqueue` is
     /// called when the cache has passed a change that only the server shows yet: not every change enqueues the owner.
-    pub async fn settle(
+    pub async fn resolve(
         &self,
         deletions: Vec<UnknownDeletion>,
         enqueue: impl Fn() + Clone + Send + Sync + 'static,
     ) -> (Vec<Uid>, Vec<UnknownDeletion>) {
-        let results = self.limit.call_each(deletions.iter().collect(), |it| self.is_settled(it, enqueue.clone())).await;
+        let results =
+            self.limit.call_each(deletions.iter().collect(), |it| self.is_resolved(it, enqueue.clone())).await;
         // The reads took time.
         let now = self.clock.now();
-        let (mut settled, mut left) = (Vec::new(), Vec::new());
-        for (mut deletion, is_settled) in deletions.into_iter().zip(results) {
-            if is_settled {
-                settled.push(deletion.pod.meta.uid.clone());
+        let (mut resolved, mut left) = (Vec::new(), Vec::new());
+        for (mut deletion, is_resolved) in deletions.into_iter().zip(results) {
+            if is_resolved {
+                resolved.push(deletion.pod.meta.uid.clone());
                 continue;
             }
             if deletion.check_at <= now {
@@ -81,10 +82,10 @@ impl DeletionReader<'_> {
             }
             left.push(deletion);
         }
-        (settled, left)
+        (resolved, left)
     }
 
-    async fn is_settled(&self, deletion: &UnknownDeletion, enqueue: impl Fn() + Send + 'static) -> bool {
+    async fn is_resolved(&self, deletion: &UnknownDeletion, enqueue: impl Fn() + Send + 'static) -> bool {
         let pod = &deletion.pod.meta;
         let is_unchanged = |it: &Pod| it.meta.uid == pod.uid && it.meta.version == pod.version;
         // If the cache cannot be read, it is read again later.

@@ -34,7 +34,7 @@ pub enum Proved {
 }
 
 /// Returns once the informer shows everything that was written before this call. `old_term_ended` is when the last
-/// write of the old term was stored, if it is known; a set that was requested after it needs no further proof. If this
+/// write of the old term was stored, if it is known; a list that was requested after it needs no further proof. If this
 /// time is in the future, it is waited for, and writes until then are covered too.
 ///
 /// `reads` must have no rate limit, so that the request does not wait for a token.
@@ -55,7 +55,7 @@ pub async fn prove(
         watched.reopen_for_proof();
         time::sleep(to_come.min(REOPEN_AHEAD)).await;
     }
-    if old_term_ended.is_some_and(|ended| watched.has_consistent_set_since(ended)) {
+    if old_term_ended.is_some_and(|ended| watched.has_consistent_list_since(ended)) {
         return Ok(Proved::BySet);
     }
     let options = ListOptions { limit: 1, ..ListOptions::default() };
@@ -77,7 +77,7 @@ pub async fn prove(
     let requested_at = clock.boot();
     tracing::warn!(resource = %watched.resource(), version = %target, "The watch did not prove its cache: listing");
     watched.relist_consistently();
-    while !watched.has_consistent_set_since(requested_at) {
+    while !watched.has_consistent_list_since(requested_at) {
         time::sleep(CHECK_INTERVAL).await;
     }
     Ok(Proved::ByList)

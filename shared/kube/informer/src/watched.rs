@@ -58,13 +58,13 @@ pub trait Watched: Send + Sync {
     /// See [`crate::Store::call_when_passed`].
     fn call_when_passed(&self, version: Version, wake: Wake) -> bool;
 
-    /// True when a set, the first or a later one, was read as the most recent state and was requested at `instant` or
+    /// True when a list, the first or a later one, was read as the most recent state and was requested at `instant` or
     /// later.
-    fn has_consistent_set_since(&self, instant: BootInstant) -> bool;
+    fn has_consistent_list_since(&self, instant: BootInstant) -> bool;
 
-    /// True when any set, the first or a later one, was requested at `instant` or later. A set does not show objects
+    /// True when any list, the first or a later one, was requested at `instant` or later. A list does not show objects
     /// that were created and deleted while no watch observed them.
-    fn has_set_since(&self, instant: BootInstant) -> bool;
+    fn has_list_since(&self, instant: BootInstant) -> bool;
 
     /// Closes the informer's own watch and reopens it from its version for three seconds. Near their end the server
     /// sends a bookmark. Has no effect while a set is being read.
@@ -98,9 +98,9 @@ pub(crate) struct InformerState {
     commands: mpsc::UnboundedSender<Command>,
     progress: Arc<Progress>,
     synced: watch::Sender<bool>,
-    /// When the last consistent set was requested.
+    /// When the last consistent list was requested.
     consistent: Mutex<Option<BootInstant>>,
-    /// When the last set was requested.
+    /// When the last list was requested.
     requested: Mutex<Option<BootInstant>>,
     last_event: Mutex<Option<Version>>,
     liveness: Mutex<Liveness>,
@@ -233,11 +233,11 @@ impl Watched for InformerState {
         self.progress.call_when_passed(&version, wake)
     }
 
-    fn has_consistent_set_since(&self, instant: BootInstant) -> bool {
+    fn has_consistent_list_since(&self, instant: BootInstant) -> bool {
         self.consistent.lock().is_some_and(|requested_at| requested_at >= instant)
     }
 
-    fn has_set_since(&self, instant: BootInstant) -> bool {
+    fn has_list_since(&self, instant: BootInstant) -> bool {
         self.requested.lock().is_some_and(|requested_at| requested_at >= instant)
     }
 

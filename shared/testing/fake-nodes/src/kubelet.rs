@@ -43,7 +43,7 @@ struct KubeletPod {
     written: Option<PodStatus>,
     /// Versions of the pod that need no write: the one that the last write was based on, those that our writes created,
     /// and the one whose status was found to be equal to ours.
-    settled: Vec<Option<String>>,
+    handled: Vec<Option<String>>,
     removal: Removal,
     /// Its script has made the node silent already.
     lost: bool,
@@ -107,7 +107,7 @@ impl Kubelet {
     pub(crate) fn on_written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
         if let Some(known) = self.pods.get_mut(uid(pod)) {
             known.written = Some(status);
-            known.settled.extend([pod.metadata.resource_version.clone(), version]);
+            known.handled.extend([pod.metadata.resource_version.clone(), version]);
         }
     }
 
@@ -155,7 +155,7 @@ impl Kubelet {
             addresses,
             number,
             written,
-            settled: Vec::new(),
+            handled: Vec::new(),
             removal: Removal::default(),
             lost: has_started,
         };
@@ -171,7 +171,7 @@ impl KubeletPod {
                 actions.extend(self.removal.decide(pod, now));
             } else if !is_terminal(pod)
                 && self.removal.is_due(now)
-                && !self.is_settled(pod)
+                && !self.is_handled(pod)
                 && let Some(status) = self.written.clone()
             {
                 actions.push(Action::WriteStatus { pod: pod.clone(), status: Box::new(status) });
@@ -200,25 +200,25 @@ impl KubeletPod {
 
     /// Removes versions older than ours from the list, because they will not be seen again.
     fn observe_version(&mut self, pod: &Pod) {
-        if let Some(at) = self.settled.iter().position(|it| *it == pod.metadata.resource_version) {
-            self.settled.drain(..at);
+        if let Some(at) = self.handled.iter().position(|it| *it == pod.metadata.resource_version) {
+            self.handled.drain(..at);
         }
     }
 
-    fn is_settled(&self, pod: &Pod) -> bool {
-        self.settled.contains(&pod.metadata.resource_version)
+    fn is_handled(&self, pod: &Pod) -> bool {
+        self.handled.contains(&pod.metadata.resource_version)
     }
 
     /// As a kubelet does: a status that another client changed is written again, unless it says that the pod has ended.
     /// It is checked once per version, so that a server that stores it slightly differently does not cause endless
     /// writes.
     fn is_contradicted(&mut self, pod: &Pod, ours: &PodStatus) -> bool {
-        if self.is_settled(pod) || is_terminal(pod) {
+        if self.is_handled(pod) || is_terminal(pod) {
             return false;
         }
         let is_equal = pod.status.as_ref().is_some_and(|it| status::contains_all(it, ours));
         if is_equal {
-            self.settled = vec![pod.metadata.resource_version.clone()];
+            self.handled = vec![pod.metadata.resource_version.clone()];
         }
         !is_equal
     }

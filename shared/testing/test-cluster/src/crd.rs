@@ -177,8 +177,8 @@ pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
         return Ok(());
     }
     update_names(state, meta::name(stored), now)?;
-    let settled = state.object(kinds::CRDS, meta::name(stored));
-    let Some(custom) = settled.and_then(|it| kind_of(&it)) else { return Ok(()) };
+    let definition = state.object(kinds::CRDS, meta::name(stored));
+    let Some(custom) = definition.and_then(|it| kind_of(&it)) else { return Ok(()) };
     let group = custom.group.clone();
     if let Some(table) = state.tables.get_mut(&custom.table()).filter(|it| it.kind.custom) {
         table.kind = Arc::new(custom);

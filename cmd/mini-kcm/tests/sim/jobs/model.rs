@@ -61,7 +61,7 @@ pub(super) struct Pod {
     pub(super) changed_by_user: bool,
     /// The Job for which a manager last removed its finalizer while this Job was not finished. A later Job that adopts
     /// the pod counts it again.
-    pub(super) released_from: Option<String>,
+    pub(super) finalizer_removed_for: Option<String>,
     /// A tracked pod that was removed, or whose finalizer was removed while it ran. It will not be counted.
     pub(super) uncountable: bool,
     /// A manager deleted it while it ran.

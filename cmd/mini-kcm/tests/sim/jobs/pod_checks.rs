@@ -50,11 +50,11 @@ fn check_pod_write(model: &mut Model, write: &Write, now: Instant) -> Checked {
             Some(before) => {
                 let lost = before.tracked && !next.tracked && !next.gone;
                 if lost && next.job == before.job && is_unfinished(model, before.job.as_deref()) {
-                    next.released_from.clone_from(&before.job);
+                    next.finalizer_removed_for.clone_from(&before.job);
                 }
                 next.uncountable |= lost && before.is_running();
                 next.deleted_by_manager |= before.is_active() && !next.is_active();
-                let held = if lost { check_release(model, &before, &next, now) } else { Ok(()) };
+                let held = if lost { check_finalizer_removal(model, &before, &next, now) } else { Ok(()) };
                 let adopted = before.job.is_none() && next.job.is_some();
                 held.and_then(|()| if adopted { check_adoption(model, &before, &next, now) } else { Ok(()) })
             }
@@ -166,19 +166,21 @@ fn check_failure_count(model: &Model, job: &Job, pod: &Pod) -> Checked {
         return Ok(());
     }
     let of = |it: &&Pod| it.jobs_ever.contains(&job.uid) && it.index == pod.index;
-    // The count is stored on pods alone. It is lost with a pod that was removed or released without being counted.
+    // The count is stored on pods alone. It is lost with a pod that was removed, or lost its finalizer, without being
+    // counted.
     if model.pods.values().filter(of).any(|it| it.uncountable || (it.changed_by_user && !it.is_controlled_by(&job.uid)))
     {
         return Ok(());
     }
-    let counts =
-        |it: &&Pod| it.phase == Phase::Failed && it.released_from.is_some() && !it.ignored && !it.changed_by_user;
+    let counts = |it: &&Pod| {
+        it.phase == Phase::Failed && it.finalizer_removed_for.is_some() && !it.ignored && !it.changed_by_user
+    };
     let failed = model.pods.values().filter(of).filter(counts);
-    let released = count(failed.count());
+    let failures = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
-    if noted < released {
+    if noted < failures {
         return Err(format!(
-            "index {:?} of {} failed {released} times, but its next pod has the failure count {noted}",
+            "index {:?} of {} failed {failures} times, but its next pod has the failure count {noted}",
             pod.index, job.name
         ));
     }
@@ -217,7 +219,7 @@ fn check_template(job: &Job, pod: &Value) -> Checked {
 }
 
 /// Checks the removal of a finalizer by a manager.
-fn check_release(model: &mut Model, before: &Pod, after: &Pod, now: Instant) -> Checked {
+fn check_finalizer_removal(model: &mut Model, before: &Pod, after: &Pod, now: Instant) -> Checked {
     if before.foreign {
         return Err("removes the finalizer of a pod whose controller has another kind".to_owned());
     }
@@ -255,7 +257,7 @@ fn check_release(model: &mut Model, before: &Pod, after: &Pod, now: Instant) -> 
     if counted {
         Ok(())
     } else {
-        Err(format!("released before it is counted: it is {:?}, of {}", before.phase, job.name))
+        Err(format!("loses its finalizer before it is counted: it is {:?}, of {}", before.phase, job.name))
     }
 }
 

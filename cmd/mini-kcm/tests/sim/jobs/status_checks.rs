@@ -94,7 +94,7 @@ fn check_counted_pod(model: &Model, uid: &str, after: &Value, pod: &str, as_fail
     if job.counted.contains_key(pod) {
         return Err(format!("counted twice: {name}"));
     }
-    if known.released_from.as_deref() == Some(uid) && known.is_controlled_by(uid) {
+    if known.finalizer_removed_for.as_deref() == Some(uid) && known.is_controlled_by(uid) {
         return Err(format!("counts {name} after its finalizer was removed"));
     }
     if known.deleted_by_manager && has_condition(after, "SuccessCriteriaMet") {

@@ -122,8 +122,8 @@ fn change_pod(world: &World, pod: &str, rng: &mut Rng) {
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     match rng.u8(0..12) {
-        // An ended pod that is released before it is counted would never be counted. An ended pod without its Job's
-        // label would be counted again when it loses its owner. So users make neither change.
+        // An ended pod that loses its finalizer before it is counted would never be counted. An ended pod without its
+        // Job's label would be counted again when it loses its owner. So users make neither change.
         7 | 8 if ended => {}
         9 if ended && now["metadata"]["labels"]["batch.kubernetes.io/controller-uid"].is_null() => {}
         0..=4 => delete_pod(world, HOME, pod),

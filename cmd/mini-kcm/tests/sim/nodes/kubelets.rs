@@ -22,7 +22,7 @@ pub(super) struct Machines {
     all: BTreeMap<String, Machine>,
     server_away_until: Option<Instant>,
     /// The run is over: nothing is changed any more.
-    pub(super) are_settled: bool,
+    pub(super) is_over: bool,
 }
 
 /// One machine with a kubelet.
@@ -137,8 +137,8 @@ impl Machines {
     }
 
     /// Nothing changes any more: what sleeps returns, and every living kubelet reaches the server.
-    pub(super) fn settle(&mut self) {
-        (self.server_away_until, self.are_settled) = (None, true);
+    pub(super) fn end_run(&mut self) {
+        (self.server_away_until, self.is_over) = (None, true);
         for machine in self.all.values_mut() {
             match (machine.power, machine.link) {
                 (Power::OffUntil(_), _) => machine.start(),

@@ -63,11 +63,11 @@ impl Edits {
     }
 }
 
-/// Changes something from time to time, until the cluster is settled.
+/// Changes something from time to time, until the run is over.
 pub(super) async fn change_randomly(cluster: SimulatedCluster, edits: Edits, has_faults: bool, mut rng: Rng) {
     loop {
         cluster.world.sleep(MS * edits.pause(&mut rng)).await;
-        if cluster.is_settled() {
+        if cluster.is_over() {
             return;
         }
         edits.edit(&cluster, has_faults, &mut rng);
@@ -253,7 +253,7 @@ fn replace_node(cluster: &SimulatedCluster, name: &str, rng: &mut Rng) {
     let world = cluster.world.clone();
     world.spawn("registration", async move {
         cluster.world.sleep(if quick { wait / 10 } else { wait }).await;
-        if !returns || cluster.is_settled() || cluster.world.cluster().get(NODES, "", &name).is_some() {
+        if !returns || cluster.is_over() || cluster.world.cluster().get(NODES, "", &name).is_some() {
             return;
         }
         create_node_object(&cluster, &name, &zone);

@@ -112,7 +112,7 @@ fn acceptance_deploy_021_a_new_set_that_is_too_large_shrinks() {
 }
 
 #[test]
-fn acceptance_deploy_034_a_settled_rollover_leaves_only_the_newest_set() {
+fn acceptance_deploy_034_a_complete_rollover_leaves_only_the_newest_set() {
     assert_eq!(ten(&["a old 0 age:3", "b old 0 age:2 revision:2", "c new 10 age:1 revision:3"]), NOTHING);
 }
 

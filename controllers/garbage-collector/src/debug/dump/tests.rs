@@ -107,7 +107,7 @@ fn two_components() -> World {
     world.pod(object("a"));
     world.pod(object("y").deleting(&["example.com/mine"]));
     world.pod(object("x").owned_by([to("y")]));
-    world.settled()
+    world.without_due()
 }
 
 #[test]

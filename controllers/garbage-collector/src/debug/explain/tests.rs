@@ -66,7 +66,7 @@ fn an_owner_is_described_by_its_proof_or_else_by_its_observed_state() {
     world.pod(object("a").owned_by(owners.chain([unwatched])));
     world.pod_deleted("gone");
     world.graph.stop_monitor(world.sets);
-    let world = world.settled();
+    let world = world.without_due();
     let seen = explained(&world, "a", &leading());
     for line in [
         "Owner: v1/Pod live, uid live: observed, and not being deleted.\n",
@@ -107,7 +107,7 @@ fn every_state_has_a_next_step() {
     world.pod(object("went"));
     world.pod(object("left").owned_by([to("went")]));
     world.pod_deleted("went");
-    let world = world.settled();
+    let world = world.without_due();
     let held = Facts { held: Some("60 deletes in the last minute".into()), ..proved(&[("x", OwnerProof::Gone)]) };
     let cases = [
         ("live", leading(), "nothing: it has no owner, so it stays"),
@@ -159,8 +159,8 @@ fn reasons_to_wait_are_listed() {
     world.pod(object("a"));
     let facts = Facts { held: Some("60 deletes in the last minute".into()), failures: 2, ..Facts::default() };
     let text = explained(&world, "a", &facts);
-    let settled = "Waiting: 2 attempts in a row had no result: no watch shows it yet, or it changes constantly.\n";
-    assert!(text.contains(settled), "{text}");
+    let waiting = "Waiting: 2 attempts in a row had no result: no watch shows it yet, or it changes constantly.\n";
+    assert!(text.contains(waiting), "{text}");
     assert!(text.contains("Waiting: this manager is a standby, so it writes nothing.\n"), "{text}");
     assert!(text.contains("Waiting: the delete limit delays it: 60 deletes in the last minute.\n"), "{text}");
 }

@@ -290,7 +290,7 @@ fn an_owner_stops_waiting_for_a_dependent_that_cannot_be_looked_up() {
         (world.due(), world.graph.is_unwatched_blocker(&Uid::new("a"))),
         (vec!["look for v1/Pod ns/a a".to_owned()], true)
     );
-    assert!(world.graph.release_owners(&Uid::new("a")) && !world.graph.release_owners(&Uid::new("a")));
+    assert!(world.graph.unblock_owners(&Uid::new("a")) && !world.graph.unblock_owners(&Uid::new("a")));
     assert_eq!((world.due(), world.is_known("a")), (vec!["delete o".to_owned()], false));
     assert_eq!(world.graph.blocking(&Uid::new("o")), []);
 }

@@ -428,7 +428,7 @@ impl Model {
     }
 
     /// True if it blocked an owner.
-    fn release_owners(&mut self, uid: &Uid) -> bool {
+    fn unblock_owners(&mut self, uid: &Uid) -> bool {
         let waiting = self.waiting();
         let Some(NodeState::Unwatched(_, holds)) = self.known.get_mut(uid) else { return false };
         let held = !std::mem::take(holds).is_empty();
@@ -596,9 +596,9 @@ fn run_steps(steps: &[Step]) {
                 graph.on_live_owner(&found);
                 model.on_live_owner(&found);
             }
-            Step::ReleaseOwners { uid } => {
+            Step::UnblockOwners { uid } => {
                 let uid = Uid::new(NAMES[uid]);
-                assert_eq!(graph.release_owners(&uid), model.release_owners(&uid));
+                assert_eq!(graph.unblock_owners(&uid), model.unblock_owners(&uid));
             }
             Step::Take => {
                 assert_eq!(graph.has_nothing_due(), has_nothing_due(&model));

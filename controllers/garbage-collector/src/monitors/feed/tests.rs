@@ -50,7 +50,7 @@ fn fed() -> Fed {
 impl Fed {
     /// Feeds a complete set.
     fn receive_set(&self, names: &[&str]) {
-        let mut set = PartialSet::default();
+        let mut set = PartialList::default();
         for name in names {
             self.feed.collect(&mut set, object(name, 5));
         }
@@ -73,13 +73,13 @@ impl Fed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_of_a_partial_set_are_known_and_a_missing_object_is_no_proof() {
+async fn objects_of_a_partial_list_are_known_and_a_missing_object_is_no_proof() {
     let fed = fed();
-    let mut set = PartialSet::default();
+    let mut set = PartialList::default();
     fed.feed.collect(&mut set, object("owner", 3));
     assert!(fed.is_known("owner"), "before the set is complete");
     fed.feed.collect(&mut set, owned("dependent", "owner"));
-    assert!(matches!(set, PartialSet::First), "a first set is not stored");
+    assert!(matches!(set, PartialList::First), "a first set is not stored");
     fed.feed.replace(set);
     assert_eq!(fed.feed.object_count(), 2);
     fed.receive_set(&["dependent", "new"]);
@@ -99,7 +99,7 @@ async fn a_deleted_event_is_a_proof_also_during_a_set() {
         (Event::Deleted, object("one", 9)),
     ]);
     assert!(!fed.is_known("one") && fed.proved_gone("one"));
-    let mut set = PartialSet::default();
+    let mut set = PartialList::default();
     for present in [owned("of-one", "one"), owned("of-other", "other"), object("other", 5)] {
         fed.feed.collect(&mut set, present);
     }
@@ -167,11 +167,11 @@ async fn a_complete_set_counts_with_any_versions_and_a_partial_one_does_not() {
         (Event::Added, object("c", 6)),
     ]);
     // The set is cut off: a server that lags may have sent it, and the next set may come from another server.
-    let mut half = PartialSet::default();
+    let mut half = PartialList::default();
     fed.feed.collect(&mut half, object("a", 3));
     drop(half);
     assert_eq!(fed.version("a"), Some(9));
-    let mut set = PartialSet::default();
+    let mut set = PartialList::default();
     fed.feed.collect(&mut set, Meta { deletion: Some(1), ..object("a", 3) });
     fed.feed.collect(&mut set, object("b", 2));
     fed.feed.collect(&mut set, object("b", 8));
@@ -237,7 +237,7 @@ async fn an_observed_owner_loses_the_proofs_of_all_its_claims() {
     type Shown = fn(&Feed, Meta);
     let cases: [(&str, bool, Shown, bool); 5] = [
         ("a watch shows it again", false, |feed, it| feed.apply(vec![(Event::Added, it)]), false),
-        ("a set shows it again", false, |feed, it| feed.collect(&mut PartialSet::default(), it), false),
+        ("a set shows it again", false, |feed, it| feed.collect(&mut PartialList::default(), it), false),
         ("a typed informer shows it again", false, |feed, it| on_change(feed, &it), false),
         ("a typed informer shows it once more", true, |feed, it| on_change(feed, &it), false),
         // As on each change of the object: at a wrong name it stays proved gone.

@@ -58,9 +58,9 @@ fn with_status(job: &Job, step: &FirstStep) -> Job {
 }
 
 /// The last step when all finalizers were removed.
-fn settled(snapshot: &Snapshot<'_>, step: FirstStep) -> LastStep {
-    let released = vec![true; step.release.len()];
-    last_step(snapshot, step, &released, INPUTS.now)
+fn last_step_of(snapshot: &Snapshot<'_>, step: FirstStep) -> LastStep {
+    let removed = vec![true; step.to_remove.len()];
+    last_step(snapshot, step, &removed, INPUTS.now)
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn acceptance_job_012_an_ended_pod_is_in_the_status_before_its_finalizer_is_remo
     let step = step.unwrap();
     assert!(step.write);
     assert_eq!(counts(&step.status), counted("a", "b", (0, 0)));
-    assert_eq!(names(&snapshot, &step.release), "a b");
-    let settled = settled(&snapshot, step);
-    assert!(settled.status.is_none() && settled.finished.is_none(), "the next sync does the rest");
+    assert_eq!(names(&snapshot, &step.to_remove), "a b");
+    let last = last_step_of(&snapshot, step);
+    assert!(last.status.is_none() && last.finished.is_none(), "the next sync does the rest");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn acceptance_job_014_a_removed_finalizer_moves_its_pod_to_the_counter() {
     let step = step.unwrap();
     assert!(step.write);
     assert_eq!(counts(&step.status), counted("", "c", (1, 1)));
-    assert_eq!(names(&snapshot, &step.release), "c", "counted once, and its finalizer removed again");
+    assert_eq!(names(&snapshot, &step.to_remove), "c", "counted once, and its finalizer removed again");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn acceptance_job_013_a_crash_before_the_finalizer_removal_counts_nothing_twice(
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert!(!step.write, "the status already lists it");
-    assert_eq!(names(&snapshot, &step.release), "a");
+    assert_eq!(names(&snapshot, &step.to_remove), "a");
     assert_eq!(counts(&step.status), counted("a", "", (0, 0)));
 }
 
@@ -118,9 +118,9 @@ fn acceptance_job_017_removed_finalizers_are_counted_though_others_remain() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("a b c", "", (0, 0)));
-    let settled = last_step(&snapshot, step, &[true, false, true], INPUTS.now);
-    assert_eq!(counts(&settled.status.unwrap()), counted("b", "", (2, 0)));
-    assert!(settled.finished.is_none());
+    let last = last_step(&snapshot, step, &[true, false, true], INPUTS.now);
+    assert_eq!(counts(&last.status.unwrap()), counted("b", "", (2, 0)));
+    assert!(last.finished.is_none());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_succeeded_index_with_a_remaining_finalizer_does_not_end_the_job() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     assert!(last_step(&snapshot, step.unwrap(), &[false], INPUTS.now).finished.is_none());
     let (snapshot, step) = pass(&job, &some, INPUTS);
-    assert!(settled(&snapshot, step.unwrap()).finished.is_some());
+    assert!(last_step_of(&snapshot, step.unwrap()).finished.is_some());
 }
 
 #[test]
@@ -139,16 +139,16 @@ fn acceptance_job_018_one_status_lists_five_hundred_pods_and_the_rest_later() {
     let job = job(json!({ "completions": 501 }), json!({}));
     let (snapshot, step) = pass(&job, &many, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.status.uncounted.as_ref().unwrap().len(), step.release.len()), (500, 500));
-    assert!(settled(&snapshot, step).finished.is_none());
+    assert_eq!((step.status.uncounted.as_ref().unwrap().len(), step.to_remove.len()), (500, 500));
+    assert!(last_step_of(&snapshot, step).finished.is_none());
 
     let indexed: Vec<Pod> = (0..501).rev().map(|it| pod(&it.to_string()).index(it).succeeded(-1).build()).collect();
     let job = self::job(json!({ "completions": 501, "completionMode": "Indexed" }), json!({}));
     let (snapshot, step) = pass(&job, &indexed, INPUTS);
     let step = step.unwrap();
-    assert_eq!((&*step.status.completed_indexes, step.release.len()), ("0-500", 500));
-    assert_eq!(snapshot.job_pods[step.release[0]].index(), Some(0), "in their order");
-    assert!(settled(&snapshot, step).finished.is_none());
+    assert_eq!((&*step.status.completed_indexes, step.to_remove.len()), ("0-500", 500));
+    assert_eq!(snapshot.job_pods[step.to_remove[0]].index(), Some(0), "in their order");
+    assert!(last_step_of(&snapshot, step).finished.is_none());
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn postponed_failures_are_reported_and_backed_off_once() {
     let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).failed(-1).build()).collect();
     let (_, step) = pass(&job, &many, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.release.len(), step.actions.len(), step.backoff.failures), (500, 500, 500));
+    assert_eq!((step.to_remove.len(), step.actions.len(), step.backoff.failures), (500, 500, 500));
 }
 
 #[test]
-fn pods_listed_in_a_full_status_are_still_released() {
+fn pods_listed_in_a_full_status_still_lose_their_finalizer() {
     let named: Vec<String> = (0..500).map(|it| format!("uid-{it}")).collect();
     let job = job(json!({ "completions": 900 }), json!({ "uncountedTerminatedPods": { "succeeded": named } }));
     let many: Vec<Pod> = (0..501).map(|it| pod(&it.to_string()).succeeded(-1).build()).collect();
     let (_, step) = pass(&job, &many, INPUTS);
-    assert_eq!(step.unwrap().release.len(), 500);
+    assert_eq!(step.unwrap().to_remove.len(), 500);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn acceptance_job_020_a_pod_listed_as_failed_stays_failed() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "a", (0, 0)));
-    assert_eq!(names(&snapshot, &step.release), "a");
+    assert_eq!(names(&snapshot, &step.to_remove), "a");
 
     let job = self::job(
         json!({ "completionMode": "Indexed", "parallelism": 1 }),
@@ -209,7 +209,7 @@ fn acceptance_job_021_a_deleted_pod_counts_as_failed_at_once() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "a", (0, 0)));
-    assert_eq!((names(&snapshot, &step.release).as_str(), step.status.terminating), ("a", Some(1)));
+    assert_eq!((names(&snapshot, &step.to_remove).as_str(), step.status.terminating), ("a", Some(1)));
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn acceptance_job_023_no_pod_of_a_deleted_job_keeps_the_finalizer() {
     let some = pods([pod("a").ready(), pod("b").failed(-1), pod("c").running().deleting(), pod("d").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!(names(&snapshot, &step.release), "a b c d");
+    assert_eq!(names(&snapshot, &step.to_remove), "a b c d");
     assert_eq!(counts(&step.status), counted("d", "b c", (0, 0)), "active pods are not counted");
     let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).ready().build()).collect();
-    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().release.len(), 600, "all in one sync");
+    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().to_remove.len(), 600, "all in one sync");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn acceptance_job_062_a_suspended_deleted_job_gets_no_condition() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert!(step.status.conditions.is_empty() && step.suspended.is_none());
-    assert_eq!(names(&snapshot, &step.release), "a");
+    assert_eq!(names(&snapshot, &step.to_remove), "a");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn acceptance_job_007_ended_pods_are_counted_with_unfulfilled_expectations() {
     let some = pods([pod("a").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("a", "", (0, 0)), "a".to_owned()));
+    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("a", "", (0, 0)), "a".to_owned()));
 }
 
 #[test]
@@ -266,9 +266,12 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
         (counted("", "a b c", (0, 0)), 2),
         "all fail because the Job fails"
     );
-    assert_eq!((names(&snapshot, &step.release), names(&snapshot, &step.release_deleted)), ("a".into(), "b c".into()));
+    assert_eq!(
+        (names(&snapshot, &step.to_remove), names(&snapshot, &step.remove_from_deleted)),
+        ("a".into(), "b c".into())
+    );
     let stored = with_status(&job, &step);
-    assert!(settled(&snapshot, step).finished.is_none());
+    assert!(last_step_of(&snapshot, step).finished.is_none());
 
     // The deletions were rejected.
     let (snapshot, step) = pass(&stored, &some[1..], INPUTS);
@@ -276,8 +279,8 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "counted once");
     let JobStatus { active, ready, terminating, .. } = &step.status;
     assert_eq!((*active, *ready, *terminating), (0, Some(0), Some(2)));
-    assert_eq!(names(&snapshot, &step.release), "b c");
-    assert!(settled(&snapshot, step).status.is_none());
+    assert_eq!(names(&snapshot, &step.to_remove), "b c");
+    assert!(last_step_of(&snapshot, step).status.is_none());
 
     let announced =
         json!({ "failed": 3, "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
@@ -288,7 +291,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let step = step.unwrap();
     assert!(!step.write, "the last write contains everything");
-    let LastStep { status, finished } = settled(&snapshot, step);
+    let LastStep { status, finished } = last_step_of(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
     assert!(
         status.is_condition_true("Failed") && status.is_condition_true("FailureTarget") && status.completion.is_none()
@@ -308,11 +311,11 @@ fn the_interim_condition_is_set_at_once_and_the_end_when_all_is_deleted_and_obse
     let job = self::job(spec(), announced);
     let (snapshot, step) = pass_with(snapshot_of(&job, &some[1..], INPUTS), |_| Applied::default());
     assert!(
-        step.is_none_or(|it| it.release.is_empty() && settled(&snapshot, it).finished.is_none()),
+        step.is_none_or(|it| it.to_remove.is_empty() && last_step_of(&snapshot, it).finished.is_none()),
         "the deleted pod still runs"
     );
     let ends = |inputs| {
-        pass(&job, &[], inputs).1.is_some_and(|it| settled(&snapshot_of(&job, &[], inputs), it).finished.is_some())
+        pass(&job, &[], inputs).1.is_some_and(|it| last_step_of(&snapshot_of(&job, &[], inputs), it).finished.is_some())
     };
     assert!(ends(INPUTS) && !ends(unseen));
 }
@@ -341,11 +344,11 @@ fn acceptance_job_035_the_pod_that_fails_the_job_keeps_its_finalizer_until_the_r
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
     let (snapshot, step) = pass(&job, &some, SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     let step = step.unwrap();
-    assert_eq!((names(&snapshot, &step.release).as_str(), &*step.actions), ("a", &["FailJob"][..]));
+    assert_eq!((names(&snapshot, &step.to_remove).as_str(), &*step.actions), ("a", &["FailJob"][..]));
     assert_eq!(
         &*step.status.condition("FailureTarget").unwrap().reason,
         "PodFailurePolicy",
-        "released once it is stored"
+        "its finalizer is removed once it is stored"
     );
 }
 
@@ -358,7 +361,7 @@ fn acceptance_job_001_a_job_completes_with_time_reason_and_both_conditions() {
     let announced = step.status.condition("SuccessCriteriaMet").unwrap();
     assert_eq!((&*announced.reason, announced.last_transition), ("CompletionsReached", Some(NOW)));
     assert!(!step.status.is_condition_true("Complete"));
-    let LastStep { status, finished } = settled(&snapshot, step);
+    let LastStep { status, finished } = last_step_of(&snapshot, step);
     let (status, finished) = (status.unwrap(), finished.unwrap());
     let complete = status.condition("Complete").unwrap();
     assert_eq!(&*complete.message, "Reached expected number of succeeded pods");
@@ -388,10 +391,10 @@ fn a_creation_with_unknown_outcome_delays_only_the_terminal_condition() {
     let step = step.unwrap();
     let stored = with_status(&job, &step);
     assert!(stored.status.is_condition_true("SuccessCriteriaMet"));
-    assert!(settled(&snapshot, step).finished.is_none(), "the unknown pod may exist");
+    assert!(last_step_of(&snapshot, step).finished.is_none(), "the unknown pod may exist");
     let after = SnapshotInputs { now: Moment((NOW + 100) * 1_000), ..INPUTS };
     let (snapshot, step) = pass(&stored, &some, after);
-    let finished = settled(&snapshot, step.unwrap()).finished.unwrap();
+    let finished = last_step_of(&snapshot, step.unwrap()).finished.unwrap();
     assert!(finished.succeeded, "the deadline is over, but the Job had succeeded before: {finished:?}");
 }
 
@@ -409,7 +412,7 @@ fn a_pod_that_a_user_deletes_after_it_has_ended_is_counted_after_the_announcemen
     ] {
         let one = pods([one]);
         let step = pass(&job, &one, INPUTS).1.unwrap();
-        assert_eq!((counts(&step.status), step.release.len()), (want, 1), "{one:?}");
+        assert_eq!((counts(&step.status), step.to_remove.len()), (want, 1), "{one:?}");
     }
 }
 
@@ -418,7 +421,7 @@ fn acceptance_job_069_more_successes_than_completions_are_reported() {
     let job = job(json!({ "completions": 1 }), json!({}));
     let some = pods([pod("a").succeeded(-1), pod("b").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
-    assert!(settled(&snapshot, step.unwrap()).finished.unwrap().too_many);
+    assert!(last_step_of(&snapshot, step.unwrap()).finished.unwrap().too_many);
 }
 
 #[test]
@@ -430,13 +433,13 @@ fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfi
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "c", (1, 0)));
     assert_eq!(&*step.status.condition("SuccessCriteriaMet").unwrap().reason, "SuccessPolicy");
-    assert_eq!(names(&snapshot, &step.release), "b c");
+    assert_eq!(names(&snapshot, &step.to_remove), "b c");
     let stored = with_status(&job, &step);
-    assert!(settled(&snapshot, step).finished.is_none(), "one pod is active");
+    assert!(last_step_of(&snapshot, step).finished.is_none(), "one pod is active");
     let (snapshot, step) = pass(&stored, &some[..1], INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 1)), "a".to_owned()));
-    assert!(settled(&snapshot, step).finished.is_none(), "one is terminating");
+    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (1, 1)), "a".to_owned()));
+    assert!(last_step_of(&snapshot, step).finished.is_none(), "one is terminating");
 
     // The manager crashed before it removed the finalizer of the active pod.
     let announced = json!({ "succeeded": 1, "completedIndexes": "1",
@@ -445,7 +448,7 @@ fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfi
     let left = pods([pod("a").index(0).running().deleting()]);
     let (snapshot, step) = pass(&job, &left, INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 0)), "a".to_owned()));
+    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (1, 0)), "a".to_owned()));
 }
 
 #[test]
@@ -454,28 +457,28 @@ fn acceptance_job_047_a_failed_pod_keeps_its_finalizer_until_its_replacement_is_
     let job = self::job(spec(), json!({ "active": 1, "failedIndexes": "" }));
     let alone = pods([pod("a").index(0).failures(0).failed(-60).deleting()]);
     let (snapshot, step) = pass(&job, &alone, INPUTS);
-    assert!(step.is_none_or(|it| names(&snapshot, &it.release).is_empty()));
+    assert!(step.is_none_or(|it| names(&snapshot, &it.to_remove).is_empty()));
     let replaced = pods([pod("a").index(0).failures(0).failed(-60).deleting(), pod("b").index(0).failures(1)]);
     let (snapshot, step) = pass(&job, &replaced, INPUTS);
     let step = step.unwrap();
-    assert_eq!((names(&snapshot, &step.release).as_str(), counts(&step.status)), ("a", counted("", "a", (0, 0))));
+    assert_eq!((names(&snapshot, &step.to_remove).as_str(), counts(&step.status)), ("a", counted("", "a", (0, 0))));
     let two = pods([pod("a").index(0).failures(0).failed(-60), pod("b").index(0).failures(1).failed(-60)]);
     let (snapshot, step) = pass(&job, &two, INPUTS);
     assert_eq!(
-        names(&snapshot, &step.unwrap().release),
+        names(&snapshot, &step.unwrap().to_remove),
         "a",
         "only the pod with the highest failure count keeps its finalizer"
     );
 }
 
 #[test]
-fn acceptance_job_045_a_failed_index_releases_its_pod() {
+fn acceptance_job_045_the_finalizer_of_a_failed_index_is_removed() {
     let spec = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1, "completions": 2 });
     let job = job(spec, json!({}));
     let some = pods([pod("a").index(0).failures(1).failed(-60), pod("b").index(1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.status.failed_indexes.as_deref(), names(&snapshot, &step.release).as_str()), (Some("0"), "a"));
+    assert_eq!((step.status.failed_indexes.as_deref(), names(&snapshot, &step.to_remove).as_str()), (Some("0"), "a"));
 }
 
 #[test]
@@ -485,7 +488,7 @@ fn acceptance_job_037_an_ignored_failure_loses_its_finalizer_without_being_count
     let some = pods([pod("a").failed(-60).condition("DisruptionTarget", "True", -60), pod("b")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (0, 0)), "a".to_owned()));
+    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (0, 0)), "a".to_owned()));
     assert_eq!(step.actions, ["Ignore"]);
 }
 
@@ -496,7 +499,7 @@ fn acceptance_job_054_a_deleted_pod_is_terminating_until_it_has_ended() {
     let (snapshot, step) = pass(&job, &going, INPUTS);
     let step = step.unwrap();
     assert_eq!(
-        (step.status.active, step.status.terminating, names(&snapshot, &step.release).as_str()),
+        (step.status.active, step.status.terminating, names(&snapshot, &step.to_remove).as_str()),
         (0, Some(1), "")
     );
     assert_eq!(counts(&step.status), counted("", "", (0, 0)));
@@ -514,7 +517,7 @@ fn acceptance_job_056_pods_of_a_suspended_job_are_not_counted_and_the_start_time
     assert_eq!((step.suspended, step.status.start, step.status.active), (Some(true), None, 0));
     assert_eq!((step.status.ready, step.status.terminating), (Some(0), Some(2)));
     assert_eq!(&*step.status.condition("Suspended").unwrap().message, "Job suspended");
-    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (0, 0)), String::new()));
+    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (0, 0)), String::new()));
 }
 
 #[test]
@@ -537,7 +540,7 @@ fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let step = step.unwrap();
     assert!(step.status.condition("Suspended").is_none(), "the end takes precedence");
-    let status = settled(&snapshot, step).status.unwrap();
+    let status = last_step_of(&snapshot, step).status.unwrap();
     assert_eq!((status.is_condition_true("Complete"), status.start), (true, None));
 }
 
@@ -570,7 +573,7 @@ fn acceptance_job_070_pods_that_this_sync_deletes_are_neither_active_nor_ready()
     let some = pods([pod("a").ready().created(-9), pod("b").ready().created(-8)]);
     let step = pass(&job, &some, INPUTS).1.unwrap();
     assert_eq!((step.status.active, step.status.ready, step.status.terminating), (1, Some(1), Some(1)));
-    assert!(step.release.is_empty(), "the deletion removed its finalizer");
+    assert!(step.to_remove.is_empty(), "the deletion removed its finalizer");
 }
 
 #[test]
@@ -580,7 +583,7 @@ fn acceptance_job_033_a_job_in_back_off_reports_its_active_pods() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!((step.status.active, step.status.ready), (1, Some(1)));
-    assert_eq!(names(&snapshot, &step.release), "a");
+    assert_eq!(names(&snapshot, &step.to_remove), "a");
     status::check(&job.spec, &job.status, &step.status).unwrap();
 }
 
@@ -599,7 +602,7 @@ fn an_adopted_pod_counts_as_if_it_had_the_finalizer() {
     let some = pods([pod("a").succeeded(-1).without_finalizer()]);
     let claimed = || some.iter().map(|pod| ClaimedPod { pod, adopted: true });
     let (snapshot, step) = pass_with(gather(&job, claimed(), |_| false, INPUTS), |it| it);
-    assert_eq!(names(&snapshot, &step.unwrap().release), "a");
+    assert_eq!(names(&snapshot, &step.unwrap().to_remove), "a");
 }
 
 #[test]
@@ -610,13 +613,13 @@ fn a_finished_job_gets_a_start_time_not_after_its_completion_time() {
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let first = step.unwrap();
     let stored = first.status.clone();
-    let status = settled(&snapshot, first).status.unwrap();
+    let status = last_step_of(&snapshot, first).status.unwrap();
     assert_eq!(status.start, Some(NOW));
     status::check(&job.spec, &stored, &status).unwrap();
 
     let late = self::job(json!({ "completions": 1 }), json!({ "succeeded": 1, "startTime": at(30) }));
     let (snapshot, step) = pass(&late, &[], INPUTS);
-    let status = settled(&snapshot, step.unwrap()).status.unwrap();
+    let status = last_step_of(&snapshot, step.unwrap()).status.unwrap();
     assert_eq!((status.completion, status.start), (Some(NOW + 30), Some(NOW + 30)));
 }
 

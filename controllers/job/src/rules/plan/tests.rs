@@ -425,7 +425,7 @@ fn an_active_pod_without_finalizer_is_replaced() {
 }
 
 #[test]
-fn an_untracked_replacement_does_not_release_the_failure_count() {
+fn an_untracked_replacement_does_not_take_over_the_failure_count() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 1, "completions": 1, "parallelism": 1 }));
     let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).without_finalizer()]);
     let plan = decide(spec, json!({}), &some, INPUTS);

@@ -133,7 +133,7 @@ where
         let duration = self.clock.now().saturating_duration_since(started);
         match result {
             Ok(Ok(outcome)) => {
-                self.settle(key, outcome);
+                self.handle_outcome(key, outcome);
                 debug!(?duration, ?outcome, "Finished syncing");
             }
             Ok(Err(err)) => {
@@ -149,7 +149,7 @@ where
         }
     }
 
-    fn settle(&self, key: &K, outcome: Outcome) {
+    fn handle_outcome(&self, key: &K, outcome: Outcome) {
         match outcome {
             Outcome::Done => self.queue.forget(key),
             Outcome::After(delay) => {

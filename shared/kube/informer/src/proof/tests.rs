@@ -4,7 +4,7 @@ use client::Limits;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{Call, World, bookmark, set_end, settle};
+use crate::fixture::{Call, World, bookmark, run_until_idle, set_end};
 
 struct Proving(tokio::task::JoinHandle<Result<Proved, ApiError>>);
 
@@ -44,7 +44,7 @@ async fn first_set_requested_after_the_old_term_needs_no_further_request() {
     stream.send_event(&set_end(9));
     assert_eq!(proving.done().await.unwrap(), Proved::BySet);
     let watched = informer.watched();
-    assert!(!watched.has_consistent_set_since(world.clock.boot() + Duration::from_secs(1)));
+    assert!(!watched.has_consistent_list_since(world.clock.boot() + Duration::from_secs(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +58,7 @@ async fn older_version_is_proved_by_reopening_the_own_watch() {
     assert_eq!((call.is_set(), call.parameter("resourceVersion"), call.parameter("timeoutSeconds")), (false, "9", "3"));
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     proof.send_event(&bookmark(49));
-    settle().await;
+    run_until_idle().await;
     assert!(!proving.0.is_finished());
     proof.send_event(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);

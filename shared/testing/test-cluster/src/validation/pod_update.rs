@@ -27,7 +27,7 @@ pub(super) fn check_pod(faults: &mut Faults, old: &Value, new: &Value) {
     if gated {
         check_selector_grows(faults, &before["nodeSelector"], &after["nodeSelector"]);
     }
-    let rest = |spec: &Value| settled(spec, before, gated);
+    let rest = |spec: &Value| without_changeable_fields(spec, before, gated);
     if rest(before) != rest(after) {
         faults.add_forbidden("spec", ONLY);
     }
@@ -74,7 +74,7 @@ fn check_selector_grows(faults: &mut Faults, old: &Value, new: &Value) {
 }
 
 /// The spec without the fields that have rules of their own.
-fn settled(spec: &Value, before: &Value, gated: bool) -> Value {
+fn without_changeable_fields(spec: &Value, before: &Value, gated: bool) -> Value {
     let mut spec = spec.clone();
     let fields = meta::as_map(&mut spec);
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {

@@ -107,7 +107,7 @@ pub(super) enum Step {
         claim: Claim,
         namespace: &'static str,
     },
-    ReleaseOwners {
+    UnblockOwners {
         uid: usize,
     },
     Take,
@@ -158,7 +158,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (uid(), versions(5, 1), prop::collection::vec(uid(), 1..4))
             .prop_map(|(uid, from, owners)| Step::Detached { uid, from, owners }),
         4 => (claims(), spaces()).prop_map(|(claim, namespace)| Step::LiveOwner { claim, namespace }),
-        6 => uid().prop_map(|uid| Step::ReleaseOwners { uid }),
+        6 => uid().prop_map(|uid| Step::UnblockOwners { uid }),
         4 => Just(Step::Take),
     ];
     prop::collection::vec(step, 1..80)

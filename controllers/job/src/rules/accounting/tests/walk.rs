@@ -35,7 +35,7 @@ struct Simulation {
     backoff: Option<PodFailures>,
     now: i64,
     created: u32,
-    /// How the released pods must be counted: succeeded, failed.
+    /// How the pods without the finalizer must be counted: succeeded, failed.
     expected: (i32, i32),
     ended: bool,
     with_failures: bool,
@@ -116,14 +116,14 @@ impl Simulation {
             return;
         }
         self.backoff = Some(plan.tally.backoff);
-        step.release_deleted(&self.apply(&plan.after_status).deleted);
+        step.remove_from_deleted(&self.apply(&plan.after_status).deleted);
         if self.roll_failure() {
             self.backoff = None; // The manager crashed and lost its memory.
             return;
         }
-        let released: Vec<bool> =
-            step.release.iter().map(|at| self.remove_finalizer(&snapshot.job_pods[*at])).collect();
-        let LastStep { status, finished } = last_step(&snapshot, step, &released, Moment(self.now * 1_000));
+        let removed: Vec<bool> =
+            step.to_remove.iter().map(|at| self.remove_finalizer(&snapshot.job_pods[*at])).collect();
+        let LastStep { status, finished } = last_step(&snapshot, step, &removed, Moment(self.now * 1_000));
         if status.is_some_and(|it| self.store(&it)) && finished.is_some() {
             self.ended = true;
         }
