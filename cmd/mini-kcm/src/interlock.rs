@@ -6,15 +6,15 @@
 //! both share only one of them writes; then this manager must not lead while it lacks controllers that the other one
 //! runs.
 //!
-//! Reading order: `verdict` decides and is pure; `built_in` parses the pods; `sight` keeps a manager for a time after
+//! Reading order: `allowed_controllers` decides and is pure; `built_in` parses the pods; `observed_managers` keeps a manager for a time after
 //! it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
 //!
 //! The built-in manager's `/configz` and `/flagz` are not read: its port listens on the loopback address of its host by
 //! default, and through the API server's proxy a request comes without an identity.
 
+mod allowed_controllers;
 mod built_in;
-mod sight;
-mod verdict;
+mod observed_managers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,55 +23,57 @@ use clock::{BootInstant, Clock, Instant};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
-pub use self::verdict::{HeldBack, Verdict};
+pub use self::allowed_controllers::{AllowedControllers, HeldBack};
 use self::{
+    allowed_controllers::{OwnSettings, decide},
     built_in::{LeaseKey, PROGRAM, built_in_pods},
-    sight::{LeaseLook, LeaseRecord, Look, LookTime, Managers, Sight, is_written_by_other_manager},
-    verdict::{Ours, decide},
+    observed_managers::{
+        LeaseRead, LeaseRecord, Managers, ObservedManagers, Poll, PollTime, is_written_by_other_manager,
+    },
 };
 use crate::{config::Config, preflight::Preflight};
 
-/// The pause between two looks. With [`TIMEOUT`] and the time to stop a controller it must stay below ten seconds.
+/// The pause between two polls. With [`TIMEOUT`] and the time to stop a controller it must stay below ten seconds.
 const INTERVAL: Duration = Duration::from_secs(3);
-/// The pause while no look has succeeded yet and controllers wait for it.
+/// The pause while no poll has succeeded yet and controllers wait for it.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// A new leader does not look again if a look began this recently, as on a standby. Its list of pods would delay the first
+/// A new leader does not poll again if a poll began this recently, as on a standby. Its list of pods would delay the first
 /// list of each controller by up to 100 ms (KEP-2340).
 const RECENT: Duration = Duration::from_secs(4);
-/// How long a new leader tries to look before it steps down. Longer than an API server that has just started refuses reads.
-const FIRST_LOOK: Duration = Duration::from_secs(60);
-/// A leader steps down if no look has succeeded for this time. An overloaded API server should not stop it.
-const BLIND_AFTER: Duration = Duration::from_secs(300);
-/// The timeout of one look.
+/// How long a new leader tries to poll before it steps down. Longer than an API server that has just started refuses reads.
+const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A leader steps down if no poll has succeeded for this time. An overloaded API server should not stop it.
+const STEP_DOWN_AFTER: Duration = Duration::from_secs(300);
+/// The timeout of one poll.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// The timeout of one read. It must end before the look, because only then the next one uses another connection.
+/// The timeout of one read. It must end before the poll, because only then the next one uses another connection.
 const READ_TIMEOUT: Duration = Duration::from_millis(3_900);
 const _: () = assert!(READ_TIMEOUT.as_millis() < TIMEOUT.as_millis());
 /// The labels of the pods, as kubeadm and RKE2, and as kops write them. A list of the whole namespace would contain a
 /// pod of each DaemonSet for each node.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
-/// Looks at the built-in manager, and decides which of our controllers may run.
+/// Polls the built-in manager, and decides which of our controllers may run.
 pub struct Interlock {
     api: Api,
     clock: Clock,
-    ours: Ours,
+    own_settings: OwnSettings,
     preflight: Arc<Preflight>,
-    /// Held during a look, so that looks do not overtake each other.
-    sight: Mutex<Sight>,
-    /// When the last successful look began. The time in which the machine sleeps counts.
-    last_look: parking_lot::Mutex<Option<BootInstant>>,
-    /// When the first of the failed looks since the last successful one began.
+    /// Held during a poll, so that polls do not overtake each other.
+    observed_managers: Mutex<ObservedManagers>,
+    /// When the last successful poll began. The time in which the machine sleeps counts.
+    last_poll: parking_lot::Mutex<Option<BootInstant>>,
+    /// When the first of the failed polls since the last successful one began.
     failing_since: parking_lot::Mutex<Option<Instant>>,
-    /// `None` before the first look.
-    verdict: watch::Sender<Option<Verdict>>,
+    /// `None` before the first poll.
+    decision: watch::Sender<Option<AllowedControllers>>,
 }
 
 impl Interlock {
     /// For a manager with this configuration.
     #[must_use]
     pub fn new(config: &Config, clients: &Clients, clock: Clock, preflight: Arc<Preflight>) -> Self {
-        let ours = Ours {
+        let own_settings = OwnSettings {
             controllers: config.controllers.clone(),
             unaffected: config.interlock.manages_own_jobs.then_some(job_controller::NAME),
             lease: config
@@ -83,28 +85,28 @@ impl Interlock {
         };
         // Without a rate limit, because the start of the term waits for it.
         let api = clients.unfenced_within("preflight", Limits::NONE, READ_TIMEOUT);
-        let (last_look, failing_since) = (parking_lot::Mutex::default(), parking_lot::Mutex::default());
-        let (sight, verdict) = (Mutex::default(), watch::Sender::new(None));
-        Self { api, clock, ours, preflight, sight, last_look, failing_since, verdict }
+        let (last_poll, failing_since) = (parking_lot::Mutex::default(), parking_lot::Mutex::default());
+        let (observed_managers, decision) = (Mutex::default(), watch::Sender::new(None));
+        Self { api, clock, own_settings, preflight, observed_managers, last_poll, failing_since, decision }
     }
 
-    /// The verdicts from now on. `None` before the first look.
+    /// The decisions from now on. `None` before the first poll.
     #[must_use]
-    pub fn verdicts(&self) -> watch::Receiver<Option<Verdict>> {
-        self.verdict.subscribe()
+    pub fn decisions(&self) -> watch::Receiver<Option<AllowedControllers>> {
+        self.decision.subscribe()
     }
 
-    /// Looks again and again until it succeeds, unless the last look is recent.
+    /// Polls until it succeeds, unless the last poll is recent.
     ///
     /// # Errors
     /// When it has not succeeded within a minute: the reason why this manager should not lead.
-    pub async fn look_until_success(&self) -> Result<(), String> {
-        if self.last_look.lock().is_some_and(|it| self.clock.boot().saturating_since(it) < RECENT) {
+    pub async fn poll_until_success(&self) -> Result<(), String> {
+        if self.last_poll.lock().is_some_and(|it| self.clock.boot().saturating_since(it) < RECENT) {
             return Ok(());
         }
-        let deadline = self.clock.now() + FIRST_LOOK;
+        let deadline = self.clock.now() + FIRST_POLL_TIMEOUT;
         loop {
-            match self.look().await {
+            match self.poll_once().await {
                 Ok(_) => return Ok(()),
                 Err(err) if self.clock.now() >= deadline => {
                     return Err(format!("cannot read the pods and Leases of other controller managers: {err}"));
@@ -121,12 +123,12 @@ impl Interlock {
         }
     }
 
-    /// Looks every few seconds. After a failed look the last verdict stays, unless it needs a Lease that may have expired.
-    pub async fn look_periodically(&self) {
+    /// Polls every few seconds. After a failed poll the last decision stays, unless it needs a Lease that may have expired.
+    pub async fn poll_periodically(&self) {
         let mut is_failing = false;
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let result = self.look().await;
+            let result = self.poll_once().await;
             if let Err(err) = &result
                 && !is_failing
             {
@@ -139,79 +141,83 @@ impl Interlock {
         }
     }
 
-    /// Waits until no look has succeeded for five minutes. Returns the reason why this manager should not lead.
-    pub async fn wait_until_blind(&self) -> String {
+    /// Waits until no poll has succeeded for five minutes. Returns the reason why this manager should not lead.
+    pub async fn wait_until_polls_fail(&self) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let since = *self.failing_since.lock();
-            if since.is_some_and(|it| self.clock.now().saturating_duration_since(it) >= BLIND_AFTER) {
+            if since.is_some_and(|it| self.clock.now().saturating_duration_since(it) >= STEP_DOWN_AFTER) {
                 return format!(
                     "cannot read the pods and Leases of other controller managers for {} s",
-                    BLIND_AFTER.as_secs()
+                    STEP_DOWN_AFTER.as_secs()
                 );
             }
         }
     }
 
-    /// Looks once and publishes the verdict.
+    /// Polls once and publishes the decision.
     ///
     /// # Errors
     /// When a request failed in another way than by a missing right or object.
-    pub async fn look(&self) -> Result<Verdict, ApiError> {
-        let mut sight = self.sight.lock().await;
+    pub async fn poll_once(&self) -> Result<AllowedControllers, ApiError> {
+        let mut observed_managers = self.observed_managers.lock().await;
         let (begun, begun_boot) = (self.clock.now(), self.clock.boot());
-        let verdict = self.look_with(&mut sight, begun).await;
+        let decision = self.poll_with(&mut observed_managers, begun).await;
         let mut failing_since = self.failing_since.lock();
-        match &verdict {
+        match &decision {
             Ok(_) => {
                 *failing_since = None;
-                *self.last_look.lock() = Some(begun_boot);
+                *self.last_poll.lock() = Some(begun_boot);
             }
             Err(_) => {
                 failing_since.get_or_insert(begun);
             }
         }
-        verdict
+        decision
     }
 
-    async fn look_with(&self, sight: &mut Sight, begun: Instant) -> Result<Verdict, ApiError> {
-        let look = client::within(TIMEOUT, self.read()).await;
+    async fn poll_with(
+        &self,
+        observed_managers: &mut ObservedManagers,
+        begun: Instant,
+    ) -> Result<AllowedControllers, ApiError> {
+        let poll = client::within(TIMEOUT, self.read()).await;
         let ended = self.clock.now();
-        let time = LookTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT };
-        let look = match look {
-            Ok(look) => look,
+        let time = PollTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT };
+        let poll = match poll {
+            Ok(poll) => poll,
             Err(err) => {
-                if let Some(managers) = sight.on_failed_look(time) {
+                if let Some(managers) = observed_managers.on_failed_poll(time) {
                     self.publish(&managers);
                 }
                 return Err(err);
             }
         };
-        if let Some(managers) = sight.observe(look, time) {
+        if let Some(managers) = observed_managers.observe(poll, time) {
             return Ok(self.publish(&managers));
         }
-        if let Some(managers) = sight.check_freshness(time) {
+        if let Some(managers) = observed_managers.check_freshness(time) {
             self.publish(&managers);
         }
         Err(ApiError::unknown("a read that was allowed before is refused"))
     }
 
-    fn publish(&self, managers: &Managers) -> Verdict {
-        let verdict = decide(&self.ours, managers, &self.preflight.foreign_writers());
-        self.preflight.set_held_back(verdict.held_back.keys().copied().collect());
-        self.verdict.send_if_modified(|last| {
-            let is_new = last.as_ref() != Some(&verdict);
+    fn publish(&self, managers: &Managers) -> AllowedControllers {
+        let decision = decide(&self.own_settings, managers, &self.preflight.foreign_writers());
+        self.preflight.set_held_back(decision.held_back.keys().copied().collect());
+        self.decision.send_if_modified(|last| {
+            let is_new = last.as_ref() != Some(&decision);
             if is_new {
-                *last = Some(verdict.clone());
+                *last = Some(decision.clone());
             }
             is_new
         });
-        verdict
+        decision
     }
 
-    async fn read(&self) -> Result<Look, ApiError> {
+    async fn read(&self) -> Result<Poll, ApiError> {
         let built_in = LeaseKey::of_built_in();
-        let ours = self.ours.lease.as_ref();
+        let ours = self.own_settings.lease.as_ref();
         let is_shared = ours == Some(&built_in);
         let ours = async {
             match ours {
@@ -223,9 +229,9 @@ impl Interlock {
         let [first, second] = LABELS.map(|it| self.pods(it));
         let (ours, theirs, first, second) = tokio::try_join!(ours, theirs, first, second)?;
         let built_in_lease = match &theirs {
-            None | Some(ReadResult::Absent) => LeaseLook::Absent,
-            Some(ReadResult::Refused) => LeaseLook::Hidden,
-            Some(ReadResult::Found(lease)) => LeaseLook::Present(LeaseRecord::of(lease)),
+            None | Some(ReadResult::Absent) => LeaseRead::Absent,
+            Some(ReadResult::Refused) => LeaseRead::Refused,
+            Some(ReadResult::Found(lease)) => LeaseRead::Present(LeaseRecord::of(lease)),
         };
         let our_lease_is_foreign = match &ours {
             None | Some(ReadResult::Absent) => false,
@@ -234,7 +240,7 @@ impl Interlock {
             Some(ReadResult::Refused) => return Err(ApiError::unknown("the read of our own Lease is refused")),
         };
         let pods = first.zip(second).map(|(first, second)| [built_in_pods(&first), built_in_pods(&second)].concat());
-        Ok(Look { pods, built_in_lease, our_lease_is_foreign })
+        Ok(Poll { pods, built_in_lease, our_lease_is_foreign })
     }
 
     /// The pods with this label; `None` without the right to list them.

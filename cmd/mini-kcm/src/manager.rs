@@ -21,7 +21,7 @@ use crate::{
     cache_freshness::CacheFreshness,
     config::{Config, Election, Standby},
     health::HealthChecks,
-    interlock::{HeldBack, Interlock, Verdict},
+    interlock::{AllowedControllers, HeldBack, Interlock},
     pages::{self, PageData},
     preflight::{Preflight, PreflightReport, Severity},
     serve::{self, ReviewConnections},
@@ -103,15 +103,15 @@ pub async fn run(config: Config, deps: Deps) -> Exit {
 pub async fn preflight(config: Config, deps: Deps) -> PreflightReport {
     let manager = Manager::new(config, deps);
     let mut report = manager.preflight.run().await;
-    add_interlock_findings(&mut report, manager.interlock.look().await);
+    add_interlock_findings(&mut report, manager.interlock.poll_once().await);
     report
 }
 
 /// Adds what the interlock would do now.
-fn add_interlock_findings(report: &mut PreflightReport, look: Result<Verdict, ApiError>) {
+fn add_interlock_findings(report: &mut PreflightReport, poll: Result<AllowedControllers, ApiError>) {
     const CHECK: &str = "interlock";
-    let Verdict { held_back, refusal } = match look {
-        Ok(verdict) => verdict,
+    let AllowedControllers { held_back, refusal } = match poll {
+        Ok(decision) => decision,
         Err(err) => {
             let text = format!("cannot read the pods and Leases of other controller managers: {err}");
             return report.add_finding(Severity::Error, CHECK, text);
@@ -223,7 +223,7 @@ impl Manager {
         match self.config.election.clone() {
             Some(election) => self.run_elected(election).await,
             None => {
-                self.look_periodically();
+                self.poll_periodically();
                 let controllers = self.declare();
                 let freshness = self.freshness(&controllers);
                 self.run_term(controllers, freshness, None, None).await
@@ -248,25 +248,25 @@ impl Manager {
         }
     }
 
-    fn look_periodically(&self) {
+    fn poll_periodically(&self) {
         let interlock = self.interlock.clone();
-        self.deps.scope.spawner().spawn("interlock", async move { interlock.look_periodically().await });
+        self.deps.scope.spawner().spawn("interlock", async move { interlock.poll_periodically().await });
     }
 
     /// Runs as a standby until the Lease is acquired, and as the leader from then on.
     async fn run_elected(&mut self, election: Election) -> Result<(), String> {
-        // Without an answer the election begins all the same, and the term begins with another look.
-        let first_look = tokio::select! {
+        // Without an answer the election begins all the same, and the term begins with another poll.
+        let first_poll = tokio::select! {
             biased;
             () = self.deps.stop.cancelled() => return Ok(()),
             panic = self.deps.scope.panicked() => return Err(panic),
-            look = self.interlock.look() => look,
+            poll = self.interlock.poll_once() => poll,
         };
-        if let Ok(Verdict { refusal: Some(refusal), .. }) = first_look {
+        if let Ok(AllowedControllers { refusal: Some(refusal), .. }) = first_poll {
             return Err(refusal);
         }
-        let mut verdicts = self.interlock.verdicts();
-        self.look_periodically();
+        let mut decisions = self.interlock.decisions();
+        self.poll_periodically();
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
         let identity = leader_election::identity(&self.deps.hostname, &mut rng);
         let mut elector = self.elector(&election, &identity, rng)?;
@@ -288,7 +288,7 @@ impl Manager {
                     };
                 }
                 panic = self.deps.scope.panicked() => return Err(panic),
-                refusal = refused(&mut verdicts) => {
+                refusal = refused(&mut decisions) => {
                     // The Lease may have been acquired just now.
                     if let Err(err) = elector.release(None).await {
                         tracing::warn!(%err, "The Lease was not released: other managers must wait until it expires");
@@ -379,10 +379,10 @@ impl Manager {
         let mut elector = elector;
         let stop = CancellationToken::new();
         let mut controllers = TermControllers::new(controllers, stop.clone(), self.deps.seed, &self.deps.metrics);
-        let mut verdicts = self.interlock.verdicts();
+        let mut decisions = self.interlock.decisions();
         let end = {
-            // Until the server is healthy and other managers are looked for, no controller acts.
-            let ready = async { tokio::try_join!(self.wait_for_server(), self.interlock.look_until_success()) };
+            // Until the server is healthy and the built-in manager was polled, no controller acts.
+            let ready = async { tokio::try_join!(self.wait_for_server(), self.interlock.poll_until_success()) };
             let mut deps = term_controllers::Deps {
                 declare: &|registration: &'static Registration| self.declare_one(registration),
                 freshness: &mut freshness,
@@ -395,13 +395,13 @@ impl Manager {
                     }
                 },
             };
-            let blind = if_elected(elector.is_some(), self.interlock.wait_until_blind());
+            let polls_failed = if_elected(elector.is_some(), self.interlock.wait_until_polls_fail());
             let work = async {
                 match ready.await {
                     Ok(_) => tokio::select! {
                         biased;
-                        reason = blind => reason,
-                        reason = controllers.follow(&mut verdicts, &mut deps) => reason,
+                        reason = polls_failed => reason,
+                        reason = controllers.follow(&mut decisions, &mut deps) => reason,
                     },
                     Err(unhealthy) => unhealthy,
                 }
@@ -492,7 +492,7 @@ impl Manager {
         let ended = join_all(running.into_iter().map(|(name, task)| {
             let waiting = &waiting;
             async move {
-                task.ended().await;
+                task.wait_until_ended().await;
                 waiting.lock().retain(|it| *it != name);
             }
         }));
@@ -555,12 +555,12 @@ async fn if_elected(is_elected: bool, reason: impl Future<Output = String>) -> S
 }
 
 /// Waits until this manager must not lead, and returns the reason.
-async fn refused(verdicts: &mut watch::Receiver<Option<Verdict>>) -> String {
+async fn refused(decisions: &mut watch::Receiver<Option<AllowedControllers>>) -> String {
     loop {
-        if let Some(refusal) = verdicts.borrow_and_update().as_ref().and_then(|it| it.refusal.clone()) {
+        if let Some(refusal) = decisions.borrow_and_update().as_ref().and_then(|it| it.refusal.clone()) {
             return refusal;
         }
-        if verdicts.changed().await.is_err() {
+        if decisions.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }

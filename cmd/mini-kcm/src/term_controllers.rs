@@ -1,4 +1,4 @@
-//! Starts and stops single controllers while the manager leads, by the verdicts of the interlock.
+//! Starts and stops single controllers while the manager leads, by the decisions of the interlock.
 //!
 //! A controller is declared, then it runs, and it may be stopped in the middle of a term. A stopped one is declared
 //! anew before it runs again, like in a new process: its memory may not fit to what the other manager did meanwhile.
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cache_freshness::CacheFreshness,
     health::{HealthChecks, RunningController},
-    interlock::{HeldBack, Verdict},
+    interlock::{AllowedControllers, HeldBack},
 };
 
 /// How often a stopped controller that may run again is checked for its last syncs.
@@ -63,7 +63,7 @@ pub(crate) enum InterlockEvent {
 /// The controllers of a term.
 pub(crate) struct TermControllers {
     entries: Vec<ControllerEntry>,
-    /// What the last verdict held back.
+    /// What the last decision held back.
     held_back: BTreeMap<&'static str, HeldBack>,
     /// Cancelled when the term ends in order.
     stop: CancellationToken,
@@ -155,30 +155,30 @@ impl TermControllers {
         }
     }
 
-    /// Follows the verdicts. Returns the reason when this manager must not lead any more.
+    /// Follows the decisions. Returns the reason when this manager must not lead any more.
     pub(crate) async fn follow(
         &mut self,
-        verdicts: &mut watch::Receiver<Option<Verdict>>,
+        decisions: &mut watch::Receiver<Option<AllowedControllers>>,
         deps: &mut Deps<'_>,
     ) -> String {
         loop {
-            // No controller runs before the first verdict.
-            if let Some(Verdict { held_back, refusal }) = verdicts.borrow_and_update().clone() {
+            // No controller runs before the first decision.
+            if let Some(AllowedControllers { held_back, refusal }) = decisions.borrow_and_update().clone() {
                 if let Some(refusal) = refusal {
                     return refusal;
                 }
                 self.apply(held_back, deps);
             }
-            let must_start_soon =
+            let is_restart_pending =
                 |it: &ControllerEntry| it.is_stopped() && !self.held_back.contains_key(it.registration.name);
-            let is_stopping = self.entries.iter().any(must_start_soon);
+            let has_pending_restart = self.entries.iter().any(is_restart_pending);
             tokio::select! {
                 biased;
-                changed = verdicts.changed() => if changed.is_err() {
+                changed = decisions.changed() => if changed.is_err() {
                     // The interlock is gone with its manager.
                     std::future::pending::<()>().await;
                 },
-                () = tokio::time::sleep(CHECK_INTERVAL), if is_stopping => {}
+                () = tokio::time::sleep(CHECK_INTERVAL), if has_pending_restart => {}
             }
         }
     }
@@ -244,7 +244,7 @@ impl TermControllers {
         Running { task, stop, switch, ended, health, recorders }
     }
 
-    /// Logs, counts and records what changed since the last verdict.
+    /// Logs, counts and records what changed since the last decision.
     fn report(&mut self, held_back: BTreeMap<&'static str, HeldBack>, deps: &Deps<'_>) {
         let mut new: BTreeMap<&HeldBack, Vec<&str>> = BTreeMap::new();
         for (name, reason) in held_back.iter().filter(|(name, reason)| self.held_back.get(*name) != Some(*reason)) {

@@ -74,7 +74,7 @@ impl Replica {
             .collect()
     }
 
-    async fn ended(self) -> Exit {
+    async fn wait_until_ended(self) -> Exit {
         tokio::time::timeout(Duration::from_secs(600), self.exit).await.expect("the manager ends").unwrap()
     }
 }
@@ -135,7 +135,7 @@ async fn acceptance_machinery_052_a_manager_leads_records_events_empties_a_names
     assert!(is_leader(&cluster, "a"));
     assert!(replica.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 1"));
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
     let calls = cluster.requests();
     let released = calls.iter().rposition(|it| it.resource == "leases" && it.verb == "update").unwrap();
@@ -188,7 +188,7 @@ async fn acceptance_shell_033_a_standby_writes_nothing_and_is_warm() {
         assert!(is_leader(&cluster, "a"));
         assert!(other.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 0"));
         other.stop.cancel();
-        assert_eq!(other.ended().await, Exit::Clean, "a standby stops at once");
+        assert_eq!(other.wait_until_ended().await, Exit::Clean, "a standby stops at once");
     }
 }
 
@@ -201,7 +201,7 @@ async fn acceptance_shell_036_sigterm_drains_releases_and_the_standby_acts_at_on
     tokio::time::sleep(Duration::from_secs(5)).await;
     create_terminating_namespace(&cluster, "terminating");
     leader.stop.cancel();
-    assert_eq!(leader.ended().await, Exit::Clean);
+    assert_eq!(leader.wait_until_ended().await, Exit::Clean);
     wait_until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
     let calls = cluster.requests();
     let released = calls.iter().rfind(|it| it.resource == "leases" && it.user_agent.ends_with("#a")).unwrap().at;
@@ -240,7 +240,7 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_fails_before_another_ma
     wait_until("a leads", || is_leader(&cluster, "a")).await;
     cluster.intercept(|call| if call.resource == "leases" { Interception::Hang } else { Interception::Pass });
     let begin = now();
-    let Exit::Failed(cause) = leader.ended().await else { panic!("a lost lease is a failure") };
+    let Exit::Failed(cause) = leader.wait_until_ended().await else { panic!("a lost lease is a failure") };
     assert!(cause.contains("leaderelection lost"), "{cause}");
     assert!(begin.elapsed() <= Duration::from_secs(12), "{:?}", begin.elapsed());
 }
@@ -254,7 +254,9 @@ async fn acceptance_shell_037_the_lease_is_not_released_while_controllers_run() 
     wait_until("a call hangs", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
     let begin = now();
     leader.stop.cancel();
-    let Exit::Failed(cause) = leader.ended().await else { panic!("a controller that does not stop is a failure") };
+    let Exit::Failed(cause) = leader.wait_until_ended().await else {
+        panic!("a controller that does not stop is a failure")
+    };
     assert!(cause.contains("namespace-controller"), "{cause}");
     assert_eq!(begin.elapsed().as_secs(), 7);
     assert!(is_leader(&cluster, "a"), "running controllers may still write, so the Lease is not released");
@@ -274,7 +276,7 @@ async fn long_sync_ends_between_two_calls_when_the_manager_stops() {
     wait_until("a sync has begun", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
     let begin = now();
     leader.stop.cancel();
-    assert_eq!(leader.ended().await, Exit::Clean);
+    assert_eq!(leader.wait_until_ended().await, Exit::Clean);
     assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
 }
@@ -298,7 +300,7 @@ async fn standby_stops_in_order_after_a_failed_attempt_to_acquire() {
         },
     }));
     standby.stop.cancel();
-    assert_eq!(standby.ended().await, Exit::Clean, "the Lease of another holder is not released");
+    assert_eq!(standby.wait_until_ended().await, Exit::Clean, "the Lease of another holder is not released");
     assert!(is_leader(&cluster, "b"));
 }
 
@@ -317,7 +319,7 @@ async fn acceptance_shell_038_a_term_begins_only_on_a_healthy_server() {
         match want {
             None => wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await,
             Some(text) => {
-                let Exit::Failed(cause) = replica.ended().await else { panic!("unhealthy for too long") };
+                let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("unhealthy for too long") };
                 assert!(cause.contains(text), "{cause}");
                 assert!(begin.elapsed() <= Duration::from_secs(11), "{:?}", begin.elapsed());
                 assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "", "the Lease is released");
@@ -362,7 +364,7 @@ async fn without_leader_election_there_is_no_lease() {
     let replica = Replica::start(&cluster, "a", &["--leader-elect=false"]);
     wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
     // Preflight reads the Leases to find other managers.
     let written =
         |it: &Recorded| it.resource == "leases" && it.namespace == "kube-system" && !matches!(it.verb, "get" | "list");
@@ -385,7 +387,7 @@ async fn standby_that_stops_while_it_acquires_the_lease_releases_it() {
         wait_until("the first try", || cluster.requests().iter().any(|it| it.resource == "leases")).await;
         tokio::time::sleep(Duration::from_millis(delay)).await;
         replica.stop.cancel();
-        assert_eq!(replica.ended().await, Exit::Clean);
+        assert_eq!(replica.wait_until_ended().await, Exit::Clean);
         let holder = lease(&cluster)["spec"]["holderIdentity"].clone();
         assert!(holder.is_null() || holder == "", "{delay} ms: {holder}");
     }
@@ -399,7 +401,7 @@ async fn stop_on_an_unhealthy_server_releases_the_lease_and_is_no_failure() {
     wait_until("a leads", || is_leader(&cluster, "a")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
 }
 

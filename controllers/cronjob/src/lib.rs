@@ -129,12 +129,12 @@ pub fn start(builder: &mut Builder, options: Options) {
         end.cancelled().await;
         flush::flush(&flushed, &unlimited).await;
     });
-    let fed = ctx.clone();
-    builder.on_every_change(&cron_jobs, move |change| handlers::record(&fed, change));
-    let woken = ctx.clone();
-    builder.on_change(&cron_jobs, None, move |change, lane| handlers::enqueue(&woken, change, lane));
-    let woken = ctx.clone();
-    builder.on_change(&jobs, None, move |change, lane| handlers::enqueue_owners(&woken, change, lane));
+    let handler_ctx = ctx.clone();
+    builder.on_every_change(&cron_jobs, move |change| handlers::record(&handler_ctx, change));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&cron_jobs, None, move |change, lane| handlers::enqueue(&handler_ctx, change, lane));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&jobs, None, move |change, lane| handlers::enqueue_owners(&handler_ctx, change, lane));
     builder.workers(&queue, workers, move |key: Key| {
         let ctx = ctx.clone();
         async move {

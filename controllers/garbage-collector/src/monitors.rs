@@ -28,7 +28,7 @@ use client::{Api, ApiError, Limits, ListOptions};
 use clock::{BootInstant, Clock, Instant};
 use controller::Builder;
 use futures::{StreamExt, future::join_all, stream};
-use informer::{Dynamic, Informers, Registration, Scope, Watched};
+use informer::{Dynamic, HandlerRegistration, Informers, Scope, Watched};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -94,7 +94,7 @@ struct Monitor {
 #[derive(Clone)]
 enum Source {
     /// A handler at the informer of another controller.
-    Shared(Arc<Registration>, Option<Arc<dyn Watched>>),
+    Shared(Arc<HandlerRegistration>, Option<Arc<dyn Watched>>),
     Own(Arc<Owned>),
 }
 

@@ -141,12 +141,11 @@ pub fn start(builder: &mut Builder, options: Options) {
         stopping: builder.deps().stopping.clone(),
         clock,
     });
-    let fed = ctx.clone();
-    builder.on_every_change(&namespaces, move |change| handlers::record(&fed, change));
-    let woken = (ctx.clone(), queue.clone());
+    let handler_ctx = ctx.clone();
+    builder.on_every_change(&namespaces, move |change| handlers::record(&handler_ctx, change));
+    let (handler_ctx, handler_queue) = (ctx.clone(), queue.clone());
     builder.on_change(&namespaces, Some(resync), move |change, lane| {
-        let (ctx, queue) = &woken;
-        handlers::enqueue(ctx, queue, change, lane);
+        handlers::enqueue(&handler_ctx, &handler_queue, change, lane);
     });
     builder.workers(&queue, workers, move |name: Atom| {
         let ctx = ctx.clone();

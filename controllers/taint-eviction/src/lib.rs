@@ -124,20 +124,20 @@ pub fn start(builder: &mut Builder, options: Options) {
         pods: pods.clone(),
         nodes: nodes.clone(),
     });
-    let fed = ctx.clone();
-    builder.on_every_change(&nodes, move |change| handlers::record_node(&fed, change));
-    let fed = ctx.clone();
-    builder.on_every_change(&pods, move |change| handlers::record_pod(&fed, change));
-    let checked = ctx.clone();
-    builder.background("observation of taints", move |end| watch_observation(checked, end));
-    let woken = ctx.clone();
-    builder.on_change(&nodes, None, move |change, lane| handlers::enqueue_node(&woken, change, lane));
-    let woken = ctx.clone();
-    builder.on_change(&pods, None, move |change, lane| handlers::enqueue_pod(&woken, change, lane));
-    let worked = ctx.clone();
+    let handler_ctx = ctx.clone();
+    builder.on_every_change(&nodes, move |change| handlers::record_node(&handler_ctx, change));
+    let handler_ctx = ctx.clone();
+    builder.on_every_change(&pods, move |change| handlers::record_pod(&handler_ctx, change));
+    let task_ctx = ctx.clone();
+    builder.background("observation of taints", move |end| watch_observation(task_ctx, end));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&nodes, None, move |change, lane| handlers::enqueue_node(&handler_ctx, change, lane));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&pods, None, move |change, lane| handlers::enqueue_pod(&handler_ctx, change, lane));
+    let worker_ctx = ctx.clone();
     // One worker is enough: it only reads the index of the cache.
     builder.workers(&ctx.node_queue, 1, move |node: ObjectKey| {
-        let ctx = worked.clone();
+        let ctx = worker_ctx.clone();
         async move { sync::enqueue_pods(&ctx, &node) }
     });
     let term = ctx.clone();

@@ -11,7 +11,7 @@ use axum::{
     routing::any,
 };
 use clock::Clock;
-use controller::{PageContent, Query, Reading};
+use controller::{PageContent, Query, WorkerStatus};
 use serde_json::{Value, json};
 
 use super::{NO_SNIFF, json as page, not_found, text};
@@ -67,9 +67,9 @@ fn controller_states(health: &HealthChecks, clock: &Clock) -> Vec<(&'static str,
     health.controllers().into_iter().map(state).collect()
 }
 
-fn queue(reading: Reading, clock: &Clock) -> Value {
-    let failure = reading.check().err().map(|it| it.to_string());
-    let Reading { queue, depth, oldest, workers, since_polls, active } = reading;
+fn queue(status: WorkerStatus, clock: &Clock) -> Value {
+    let failure = status.check().err().map(|it| it.to_string());
+    let WorkerStatus { queue, depth, oldest, workers, since_polls, active } = status;
     let last = active.and_then(|age| clock.wall().checked_sub(age).ok());
     json!({
         "name": queue,

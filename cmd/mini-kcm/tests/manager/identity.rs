@@ -53,7 +53,7 @@ async fn acceptance_shell_040_controllers_use_their_own_service_accounts_and_mis
     }
     assert_eq!(token_requests(&calls).len(), 1);
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
 }
 
 #[tokio::test(start_paused = true)]

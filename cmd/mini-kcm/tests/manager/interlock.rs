@@ -82,8 +82,8 @@ fn events(cluster: &TestCluster, reason: &str) -> Vec<String> {
     of_reason.map(|it| it["message"].as_str().unwrap().to_owned()).collect()
 }
 
-/// From now on the looks for other managers fail in this way, for this time.
-fn fail_looks(cluster: &TestCluster, failure: Interception, time: Duration) {
+/// From now on the polls of the built-in manager fail in this way, for this time.
+fn fail_polls(cluster: &TestCluster, failure: Interception, time: Duration) {
     let begin = now();
     cluster.intercept(move |call: &Call| {
         let fails = call.path.starts_with("/api/v1/namespaces/kube-system/pods") && now() - begin < time;
@@ -145,7 +145,7 @@ async fn running_controller_is_stopped_and_started_again() {
         remove_built_in(&cluster);
     }
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn sync_of_a_controller_that_is_held_back_writes_nothing_more() {
     // The other controllers' part of the term goes on: the Lease is renewed, and the manager ends in order.
     assert!(calls.iter().any(|it| it.resource == "leases" && it.verb == "update"));
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn every_controller_can_be_stopped_and_started_again() {
         }
     }
     replica.stop.cancel();
-    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(replica.wait_until_ended().await, Exit::Clean);
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,10 +330,10 @@ async fn without_the_right_to_list_pods_the_lease_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_controller_starts_before_the_first_look() {
+async fn no_controller_starts_before_the_first_poll() {
     let cluster = cluster();
     let begin = now();
-    fail_looks(&cluster, Interception::status(500, "InternalError", "down"), SECOND * 30);
+    fail_polls(&cluster, Interception::status(500, "InternalError", "down"), SECOND * 30);
     create_terminating_namespace(&cluster, "terminating");
     let replica = Replica::start(&cluster, "a", &BESIDE);
     wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
@@ -342,21 +342,21 @@ async fn no_controller_starts_before_the_first_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leader_that_cannot_look_steps_down() {
+async fn new_leader_whose_polls_fail_steps_down() {
     let cluster = cluster();
-    fail_looks(&cluster, Interception::Hang, Duration::MAX);
+    fail_polls(&cluster, Interception::Hang, Duration::MAX);
     let replica = Replica::start(&cluster, "a", &BESIDE);
     wait_until("it leads", || leads_beside(&cluster)).await;
     let begin = now();
-    let Exit::Failed(cause) = replica.ended().await else { panic!("it cannot look") };
+    let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("its polls fail") };
     assert!(cause.starts_with("cannot read the pods and Leases of other controller managers: "), "{cause}");
     assert!(begin.elapsed() <= SECOND * 70, "{:?}", begin.elapsed());
     wait_until("the Lease is released", || !leads_beside(&cluster)).await;
 }
 
-/// The first write after a hand-over need not wait for a look.
+/// The first write after a hand-over need not wait for a poll.
 #[tokio::test(start_paused = true)]
-async fn new_leader_does_not_look_again_if_its_last_look_is_recent() {
+async fn new_leader_does_not_poll_again_if_its_last_poll_is_recent() {
     let cluster = cluster();
     let first = Replica::start(&cluster, "a", &BESIDE);
     wait_until("it leads", || leads_beside(&cluster)).await;
@@ -365,15 +365,15 @@ async fn new_leader_does_not_look_again_if_its_last_look_is_recent() {
         let running = "{manager=\"kube-controller-manager\",name=\"namespace-controller\"} 1";
         second.metrics.encode().contains(running)
     };
-    // It looks every three seconds.
+    // It polls every three seconds.
     tokio::time::sleep(SECOND * 10).await;
     assert!(!has_started());
     cluster.intercept(|call: &Call| {
-        let is_look = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
-        if is_look { Interception::Hang } else { Interception::Pass }
+        let is_poll = call.path.starts_with("/api/v1/namespaces/kube-system/pods");
+        if is_poll { Interception::Hang } else { Interception::Pass }
     });
     first.stop.cancel();
-    assert_eq!(first.ended().await, Exit::Clean);
+    assert_eq!(first.wait_until_ended().await, Exit::Clean);
     tokio::time::sleep(SECOND).await;
     assert!(has_started());
 }
@@ -431,13 +431,13 @@ async fn leader_without_a_pod_is_noticed_beside_the_pods_of_other_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_that_fail_for_some_minutes_do_not_stop_a_running_controller() {
+async fn polls_that_fail_for_some_minutes_do_not_stop_a_running_controller() {
     let cluster = cluster();
     let replica = Replica::start(&cluster, "a", &BESIDE);
     wait_until("it leads", || leads_beside(&cluster)).await;
     tokio::time::sleep(SECOND).await;
     let begin = now();
-    fail_looks(&cluster, Interception::Hang, SECOND * 290);
+    fail_polls(&cluster, Interception::Hang, SECOND * 290);
     tokio::time::sleep(SECOND * 200).await;
     create_terminating_namespace(&cluster, "terminating");
     wait_until("the namespace is gone", || is_gone(&cluster, "terminating")).await;
@@ -448,15 +448,15 @@ async fn looks_that_fail_for_some_minutes_do_not_stop_a_running_controller() {
 
 /// The built-in manager may have got other flags meanwhile.
 #[tokio::test(start_paused = true)]
-async fn leader_that_cannot_look_for_five_minutes_steps_down() {
+async fn leader_whose_polls_fail_for_five_minutes_steps_down() {
     for failure in [Interception::Hang, Interception::status(429, "TooManyRequests", "busy")] {
         let cluster = cluster();
         let replica = Replica::start(&cluster, "a", &BESIDE);
         wait_until("it leads", || leads_beside(&cluster)).await;
         tokio::time::sleep(SECOND).await;
         let begin = now();
-        fail_looks(&cluster, failure, Duration::MAX);
-        let Exit::Failed(cause) = replica.ended().await else { panic!("it cannot look") };
+        fail_polls(&cluster, failure, Duration::MAX);
+        let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("its polls fail") };
         assert_eq!(cause, "cannot read the pods and Leases of other controller managers for 300 s");
         assert!((SECOND * 295..=SECOND * 310).contains(&begin.elapsed()), "{:?}", begin.elapsed());
         wait_until("the Lease is released", || !leads_beside(&cluster)).await;
@@ -464,10 +464,10 @@ async fn leader_that_cannot_look_for_five_minutes_steps_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_look_whose_read_of_our_own_lease_is_refused_permits_nothing() {
+async fn first_poll_whose_read_of_our_own_lease_is_refused_permits_nothing() {
     let cluster = cluster();
     create_built_in_lease(&cluster);
-    // It was released, so it is acquired before the second look.
+    // It was released, so it is acquired before the second poll.
     cluster.update("leases", "kube-system", "kube-controller-manager", |it| it["spec"]["holderIdentity"] = json!(""));
     create_terminating_namespace(&cluster, "terminating");
     let begin = now();
@@ -477,7 +477,7 @@ async fn first_look_whose_read_of_our_own_lease_is_refused_permits_nothing() {
         _ => Interception::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
-    let Exit::Failed(cause) = replica.ended().await else { panic!("it lacks controllers") };
+    let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("it lacks controllers") };
     assert!(cause.contains("refusing to lead"), "{cause}");
     let is_work = |it: &Recorded| matches!(it.verb, "update" | "patch" | "delete" | "deletecollection");
     let written: Vec<String> = cluster.requests().into_iter().filter(is_work).map(|it| it.path).collect();
@@ -525,7 +525,7 @@ async fn manager_refuses_a_lease_whose_holder_ran_more_controllers() {
             wait_until("it leads", || is_leader(&cluster, "a")).await;
             continue;
         }
-        let Exit::Failed(cause) = replica.ended().await else { panic!("it lacks controllers") };
+        let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("it lacks controllers") };
         for words in
             ["refusing to lead", "kube-system/kube-controller-manager", "endpoints-controller", "--partial-takeover"]
         {
@@ -548,7 +548,7 @@ async fn leader_makes_way_for_a_manager_with_more_controllers() {
         create_built_in_with(&cluster, ON);
         let begin = now();
         let replica = if standby { other } else { leader };
-        let Exit::Failed(cause) = replica.ended().await else { panic!("it lacks controllers") };
+        let Exit::Failed(cause) = replica.wait_until_ended().await else { panic!("it lacks controllers") };
         assert!(cause.contains("that kube-system/kube-controller-manager-cp1 runs: "), "{cause}");
         assert!(begin.elapsed() <= SECOND * 10, "{:?}", begin.elapsed());
         wait_until("the Lease is released", || lease(&cluster)["spec"]["holderIdentity"] == "").await;

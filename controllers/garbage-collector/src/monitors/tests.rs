@@ -430,7 +430,7 @@ async fn a_type_that_changes_its_version_is_always_known_or_named() {
             pass(Duration::from_millis(1)).await;
         }
     });
-    observer.ended().await;
+    observer.wait_until_ended().await;
     let (wrong, unknown) = &*seen.lock();
     assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
     assert!(*unknown > 0 && standby.unsynced().is_empty(), "the types were unknown at times, and are known at the end");

@@ -244,7 +244,7 @@ impl Builder {
         self.controller.add_part(Part::Workers(Box::new(move |stop| {
             let env = Environment { spawner, clock, metrics, stop };
             let workers = Workers::start(&env, name, &worker_health, queue, sync);
-            Box::pin(workers.ended()) as BoxFuture<'static, ()>
+            Box::pin(workers.wait_until_ended()) as BoxFuture<'static, ()>
         })));
     }
 }

@@ -25,7 +25,7 @@ pub use consistency::ConsistencyStore;
 pub use page::{Page, PageContent, Query};
 pub use profile::{Mark, Profile, Right};
 pub use registration::{ByDefault, ControllerFlag, FlagKind, FlagValue, Registration, Settings};
-pub use runner::{Environment, Outcome, Reading, STALL, Stuck, WorkerHealth, Workers};
+pub use runner::{Environment, Outcome, STALL, Stuck, WorkerHealth, WorkerStatus, Workers};
 pub use running::{Cache, Controller};
 pub use timed_key::TimedKey;
 pub use workqueue::{Backoff, Lane, Queue};

@@ -10,6 +10,6 @@ mod workers;
 
 pub use self::{
     outcome::Outcome,
-    worker_health::{Reading, STALL, Stuck, WorkerHealth},
+    worker_health::{STALL, Stuck, WorkerHealth, WorkerStatus},
     workers::{Environment, Workers},
 };

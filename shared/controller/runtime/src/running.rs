@@ -3,7 +3,7 @@ use std::{future::Future, sync::Arc};
 use client::DeletedObject;
 use events::Recorder;
 use futures::future::{BoxFuture, join_all};
-use informer::{Registration, Watched};
+use informer::{HandlerRegistration, Watched};
 use tasks::Task;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -16,7 +16,7 @@ pub struct Controller {
     recorders: Vec<Recorder>,
     worker_health: Vec<WorkerHealth>,
     pages: Vec<Page>,
-    standby_handlers: Vec<Registration>,
+    standby_handlers: Vec<HandlerRegistration>,
     parts: Vec<Part>,
     background: Background,
 }
@@ -41,9 +41,9 @@ impl Background {
         running.extend(declared.drain(..).map(|start| start(end.clone())));
     }
 
-    async fn ended(self) {
+    async fn wait_until_ended(self) {
         self.end.cancel();
-        join_all(self.running.into_iter().map(Task::ended)).await;
+        join_all(self.running.into_iter().map(Task::wait_until_ended)).await;
     }
 }
 
@@ -59,7 +59,7 @@ pub struct Cache {
 }
 
 pub(crate) enum Part {
-    Handler(Box<dyn FnOnce() -> Registration + Send>),
+    Handler(Box<dyn FnOnce() -> HandlerRegistration + Send>),
     Workers(Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>),
     TermStart(Box<dyn FnOnce() + Send>),
     Wait(Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>),
@@ -99,7 +99,7 @@ impl Controller {
         self.background.declared.push(start);
     }
 
-    pub(crate) fn add_standby_handler(&mut self, handler: Registration) {
+    pub(crate) fn add_standby_handler(&mut self, handler: HandlerRegistration) {
         self.standby_handlers.push(handler);
     }
 
@@ -159,7 +159,7 @@ impl Controller {
             }
         }
         let ready = async {
-            let synced = join_all(handlers.iter().map(Registration::wait_for_sync));
+            let synced = join_all(handlers.iter().map(HandlerRegistration::wait_for_sync));
             // All futures are polled from now on, so that their timeouts count from the beginning of the term.
             tokio::join!(proved, synced, join_all(waits));
         };
@@ -174,6 +174,6 @@ impl Controller {
         for handler in handlers {
             handler.remove();
         }
-        self.background.ended().await;
+        self.background.wait_until_ended().await;
     }
 }

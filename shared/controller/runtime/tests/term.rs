@@ -86,7 +86,7 @@ impl Running {
 
     async fn end(&mut self) {
         self.stop.cancel();
-        self.task.take().unwrap().ended().await;
+        self.task.take().unwrap().wait_until_ended().await;
     }
 }
 
@@ -211,7 +211,7 @@ async fn background_tasks_of_a_standby_continue_in_the_term_and_end_after_the_wo
         "the wait counts from the beginning of the term"
     );
     stop.cancel();
-    task.ended().await;
+    task.wait_until_ended().await;
     assert_eq!(*entries.lock(), ["background begins", "term", "works", "background ends"]);
 }
 
@@ -223,7 +223,7 @@ async fn a_term_starts_background_tasks_and_a_dropped_standby_ends_them() {
     pass(1).await;
     assert_eq!(entries.lock().len(), 2);
     stop.cancel();
-    task.ended().await;
+    task.wait_until_ended().await;
     assert_eq!(entries.lock().last(), Some(&"background ends"));
     let (mut controller, entries, _scope) = recording_controller();
     controller.begin();

@@ -5,7 +5,7 @@ use tasks::Task;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Change, Informer, Registration, Store, Watched,
+    Change, HandlerRegistration, Informer, Store, Watched,
     receiver::{Decoded, ObjectReceiver},
 };
 
@@ -124,7 +124,7 @@ impl<F> Dynamic<F> {
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
-            task.ended().await;
+            task.wait_until_ended().await;
         }
     }
 }
@@ -142,7 +142,7 @@ impl Dynamic<Informer<Meta>> {
         name: &'static str,
         resync: Option<Duration>,
         handler: impl Fn(Change<'_, Meta>) + Send + Sync + 'static,
-    ) -> Registration {
+    ) -> HandlerRegistration {
         self.target.add_handler(name, resync, handler)
     }
 }

@@ -95,16 +95,16 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Change<'_, T> {
 }
 
 /// A handler that was added. Dropping this does not remove the handler.
-pub struct Registration(Arc<RegistrationState>);
+pub struct HandlerRegistration(Arc<RegistrationState>);
 
-impl Registration {
+impl HandlerRegistration {
     /// True once this handler was called for its whole first set.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.0.has_synced()
     }
 
-    /// Waits until [`Registration::has_synced`]. Waits for ever if the informer is stopped before.
+    /// Waits until [`HandlerRegistration::has_synced`]. Waits for ever if the informer is stopped before.
     pub async fn wait_for_sync(&self) {
         wait_for(&self.0.synced, |synced| *synced).await;
     }
@@ -117,9 +117,9 @@ impl Registration {
     }
 }
 
-impl std::fmt::Debug for Registration {
+impl std::fmt::Debug for HandlerRegistration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registration").field("synced", &self.has_synced()).finish_non_exhaustive()
+        f.debug_struct("HandlerRegistration").field("synced", &self.has_synced()).finish_non_exhaustive()
     }
 }
 
@@ -176,7 +176,7 @@ impl<T: Cached> Handlers<T> {
     }
 
     /// Adds a handler. It becomes active in the informer's task.
-    pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: HandlerFn<T>) -> Registration {
+    pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: HandlerFn<T>) -> HandlerRegistration {
         let synced = watch::Sender::new(false);
         let state =
             Arc::new(RegistrationState { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
@@ -185,7 +185,7 @@ impl<T: Cached> Handlers<T> {
         if let Some(added) = &mut *self.added_handlers.lock() {
             added.push(Arc::new(handler));
         }
-        Registration(state)
+        HandlerRegistration(state)
     }
 
     /// Activates added handlers. `present` is the content of the store once it is synced: they are called with it and

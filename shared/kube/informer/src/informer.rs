@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use api::{Cached, Resource};
 
 use crate::{
-    Change, MetaChange, Registration, Store, Watched,
+    Change, HandlerRegistration, MetaChange, Store, Watched,
     receiver::StoreWithHandlers,
     watched::{Command, InformerState},
 };
@@ -35,7 +35,7 @@ impl<T: Cached> Informer<T> {
         name: &'static str,
         resync: Option<Duration>,
         handler: impl Fn(Change<'_, T>) + Send + Sync + 'static,
-    ) -> Registration {
+    ) -> HandlerRegistration {
         let registration = self.receiver.add_handler(name, resync, handler);
         self.state.send_command(Command::ServeHandlers);
         registration
@@ -57,14 +57,14 @@ impl<T: Cached> Informer<T> {
 /// An informer without its type parameter, as a source of metadata changes.
 pub(crate) trait MetadataSource: Send + Sync {
     /// Adds a handler for metadata.
-    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> Registration;
+    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> HandlerRegistration;
 }
 
 /// A handler for metadata.
 pub(crate) type MetaHandler = Box<dyn Fn(MetaChange<'_>) + Send + Sync>;
 
 impl<T: Cached> MetadataSource for Informer<T> {
-    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> Registration {
+    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> HandlerRegistration {
         self.add_handler(name, None, move |change| handler(change.into()))
     }
 }

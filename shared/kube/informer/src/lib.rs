@@ -24,7 +24,7 @@ mod store;
 mod watched;
 
 pub use dynamic::{Dynamic, Scope, Sink};
-pub use handlers::{Cause, Change, MetaChange, Registration};
+pub use handlers::{Cause, Change, HandlerRegistration, MetaChange};
 pub use informer::Informer;
 pub use proof::{Proved, REOPEN_AHEAD, prove};
 pub use registry::{Environment, Informers};

@@ -6,7 +6,7 @@ use api::{Cached, Entry, Event, Meta, Unreadable};
 use clock::Instant;
 
 use crate::{
-    Change, Registration, Store,
+    Change, HandlerRegistration, Store,
     handlers::Handlers,
     metrics::Meter,
     store::{Delta, Slots},
@@ -59,7 +59,7 @@ impl<T: Cached> StoreWithHandlers<T> {
         name: &'static str,
         resync: Option<Duration>,
         handler: impl Fn(Change<'_, T>) + Send + Sync + 'static,
-    ) -> Registration {
+    ) -> HandlerRegistration {
         self.handlers.add(name, resync, Box::new(handler))
     }
 

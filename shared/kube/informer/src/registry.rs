@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Dynamic, Informer, MetaChange, Registration, Scope, Sink, Store, Watched,
+    Dynamic, HandlerRegistration, Informer, MetaChange, Scope, Sink, Store, Watched,
     driver::{Driver, ReadState},
     dynamic::SinkReceiver,
     handlers::Handlers,
@@ -128,7 +128,7 @@ impl Informers {
         of: &Resource,
         name: &'static str,
         handler: impl Fn(MetaChange<'_>) + Send + Sync + 'static,
-    ) -> Option<Registration> {
+    ) -> Option<HandlerRegistration> {
         let metadata_source =
             self.0.typed.lock().iter().find(|it| it.watched.resource() == of)?.metadata_source.clone();
         Some(metadata_source.add_metadata_handler(name, Box::new(handler)))

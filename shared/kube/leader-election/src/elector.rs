@@ -152,7 +152,7 @@ impl Elector {
         self.tasks.stop.cancel();
         self.tasks.watch.stop();
         if let Some(driver) = self.tasks.driver.take() {
-            driver.ended().await;
+            driver.wait_until_ended().await;
         }
         if !std::mem::take(&mut self.lease_state.lock().has_written) {
             return Ok(());

@@ -77,7 +77,7 @@ mod tests {
         sleep(SEC * 20).await;
         assert_eq!(scope.len(), 1, "its sleep is over, but the gate is closed");
         gate.open();
-        timeout(SEC, task.ended()).await.expect("the task continues at once");
+        timeout(SEC, task.wait_until_ended()).await.expect("the task continues at once");
         assert!(scope.is_empty());
     }
 
@@ -89,6 +89,6 @@ mod tests {
         gate.close();
         sleep(SEC * 2).await;
         drop(scope);
-        timeout(SEC, task.ended()).await.expect("the task was dropped while suspended");
+        timeout(SEC, task.wait_until_ended()).await.expect("the task was dropped while suspended");
     }
 }

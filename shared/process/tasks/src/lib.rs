@@ -196,7 +196,7 @@ impl Task {
     }
 
     /// Waits until the task has ended: finished, panicked or aborted.
-    pub async fn ended(self) {
+    pub async fn wait_until_ended(self) {
         if let Some(task) = self.0 {
             // An aborted task has ended too. Panics were reported where they happened.
             let _ = task.await;
@@ -224,8 +224,8 @@ mod tests {
         let task = spawner.spawn("sleeper", tokio::time::sleep(Duration::from_secs(1_000_000)));
         assert_eq!(scope.len(), 1);
         drop(scope);
-        task.ended().await;
-        spawner.spawn("late", async { panic!("must not run") }).ended().await;
+        task.wait_until_ended().await;
+        spawner.spawn("late", async { panic!("must not run") }).wait_until_ended().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ mod tests {
         tokio::task::yield_now().await;
         drop(scope);
         for task in started {
-            task.ended().await;
+            task.wait_until_ended().await;
         }
         assert_eq!(*dropped.lock(), (0..20).collect::<Vec<_>>());
     }
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_finished_task_leaves_the_scope() {
         let scope = Scope::new();
-        scope.spawner().spawn("short", async {}).ended().await;
+        scope.spawner().spawn("short", async {}).wait_until_ended().await;
         assert!(scope.is_empty());
     }
 
@@ -288,7 +288,7 @@ mod tests {
         let scope = Scope::new();
         let task = scope.spawner().spawn("sleeper", std::future::pending());
         task.stop();
-        task.ended().await;
+        task.wait_until_ended().await;
         assert!(scope.is_empty());
         assert!(scope.panicked().now_or_never().is_none());
     }

@@ -170,7 +170,7 @@ impl Fleet {
             task.stop();
         }
         for task in self.tasks {
-            task.ended().await;
+            task.wait_until_ended().await;
         }
     }
 

@@ -51,7 +51,7 @@ impl Manager {
     pub async fn stop_and_wait(mut self) {
         self.stop.cancel();
         if let Some(controller) = self.controller.take() {
-            controller.ended().await;
+            controller.wait_until_ended().await;
         }
     }
 

@@ -40,7 +40,7 @@ struct Backlog {
 
 /// The state of the workers of one queue at one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct WorkerStatus {
     /// The queue's name.
     pub queue: &'static str,
     /// The number of keys that can be taken now.
@@ -79,7 +79,7 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-impl Reading {
+impl WorkerStatus {
     /// Whether the workers make progress.
     ///
     /// # Errors
@@ -114,14 +114,21 @@ impl WorkerHealth {
 
     /// Reads the present state.
     #[must_use]
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> WorkerStatus {
         let Inner { queue, clock, backlog, state } = &*self.0;
         let Backlog { depth, oldest } = backlog();
         let state = state.lock();
         let now = clock.now();
         let since = |it: Instant| now.saturating_duration_since(it);
         let since_polls = state.last_polls.iter().flatten().map(|it| since(*it)).collect();
-        Reading { queue, depth, oldest, workers: state.last_polls.len(), since_polls, active: state.active.map(since) }
+        WorkerStatus {
+            queue,
+            depth,
+            oldest,
+            workers: state.last_polls.len(),
+            since_polls,
+            active: state.active.map(since),
+        }
     }
 
     /// The number of workers.

@@ -76,9 +76,9 @@ impl Workers {
     }
 
     /// Waits until every worker has ended after the stop, with all running syncs completed.
-    pub async fn ended(self) {
+    pub async fn wait_until_ended(self) {
         for task in self.tasks {
-            task.ended().await;
+            task.wait_until_ended().await;
         }
     }
 }

@@ -36,7 +36,7 @@ impl Meters {
 }
 
 /// The state of a queue at one scrape.
-pub(crate) struct Reading {
+pub(crate) struct QueueStatus {
     pub(crate) depth: usize,
     pub(crate) unfinished_seconds: f64,
     pub(crate) longest_seconds: f64,
@@ -44,7 +44,7 @@ pub(crate) struct Reading {
 
 /// A queue whose state can be read.
 pub(crate) trait Readable: Send + Sync {
-    fn read(&self) -> Reading;
+    fn read(&self) -> QueueStatus;
 }
 
 /// Metrics that are computed at each scrape, so that they are exact and cost nothing between scrapes.
@@ -87,7 +87,7 @@ impl Collector for Gauges {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(queue) = self.queue.upgrade() else { return Vec::new() };
-        let Reading { depth, unfinished_seconds, longest_seconds } = queue.read();
+        let QueueStatus { depth, unfinished_seconds, longest_seconds } = queue.read();
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
         self.unfinished.set(unfinished_seconds);
         self.longest.set(longest_seconds);

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::workqueue::{
     backoff::Backoff,
     core::{Added, Core, Lane, Taken, add_capped},
-    meters::{Gauges, Meters, Readable, Reading},
+    meters::{Gauges, Meters, QueueStatus, Readable},
 };
 
 /// A work queue, cheap to clone. It has no task of its own: each waiting `get` also waits for the next deadline.
@@ -256,7 +256,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send> Readable for Inner<K> {
-    fn read(&self) -> Reading {
+    fn read(&self) -> QueueStatus {
         let now = self.clock.now();
         let mut core = self.core.lock();
         // While all workers are busy, no `get` queues the delayed keys that are due. A waiting `get` has its own timer.
@@ -269,7 +269,7 @@ impl<K: Clone + Eq + Hash + Send> Readable for Inner<K> {
         }
         drop(core);
         self.meters.adds.inc_by(due as u64);
-        Reading { depth, unfinished_seconds: unfinished.as_secs_f64(), longest_seconds: longest.as_secs_f64() }
+        QueueStatus { depth, unfinished_seconds: unfinished.as_secs_f64(), longest_seconds: longest.as_secs_f64() }
     }
 }
 

@@ -338,7 +338,7 @@ async fn lease_attempt_without_a_response_retires_its_connection() {
 
 #[tokio::test]
 async fn short_read_without_a_response_retires_its_connection() {
-    check_retirement(|clients| clients.unfenced_within("looks", Limits::NONE, 2 * SECOND)).await;
+    check_retirement(|clients| clients.unfenced_within("polls", Limits::NONE, 2 * SECOND)).await;
 }
 
 /// The first connection never responds. A client with a limit of two seconds uses another one after that.

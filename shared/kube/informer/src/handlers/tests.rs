@@ -36,7 +36,7 @@ async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_014_a_handler_has_synced_only_when_its_last_initial_call_has_returned() {
     let (_world, informer, _stream) = World::synced(&[object("a", 3, "red"), object("b", 4, "red")], 9).await;
-    let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let registration: Arc<Mutex<Option<HandlerRegistration>>> = Arc::default();
     let own = registration.clone();
     let checked = Arc::new(AtomicBool::new(false));
     let done = checked.clone();
@@ -118,7 +118,7 @@ async fn no_call_begins_after_remove_returned() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_remove_itself_and_add_another() {
     let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
-    let own: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let own: Arc<Mutex<Option<HandlerRegistration>>> = Arc::default();
     let (me, again, log) = (own.clone(), informer.clone(), Log::default());
     let next = log.clone();
     *own.lock() = Some(informer.add_handler("once", None, move |_| {

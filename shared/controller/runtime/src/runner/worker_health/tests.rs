@@ -12,44 +12,44 @@ use crate::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const BASE: Reading =
-    Reading { queue: "q", depth: 0, oldest: None, workers: 2, since_polls: Vec::new(), active: Some(SECOND) };
+const BASE: WorkerStatus =
+    WorkerStatus { queue: "q", depth: 0, oldest: None, workers: 2, since_polls: Vec::new(), active: Some(SECOND) };
 
 struct Case {
     name: &'static str,
-    reading: Reading,
+    status: WorkerStatus,
     want: Result<(), Stuck>,
 }
 
 #[test]
 fn only_workers_without_progress_are_stuck() {
     let almost = STALL - SECOND;
-    let waiting = |depth, oldest, active| Reading { depth, oldest: Some(oldest), active, ..BASE };
-    let busy = |since_polls: &[Duration]| Reading { since_polls: since_polls.to_vec(), ..BASE };
+    let waiting = |depth, oldest, active| WorkerStatus { depth, oldest: Some(oldest), active, ..BASE };
+    let busy = |since_polls: &[Duration]| WorkerStatus { since_polls: since_polls.to_vec(), ..BASE };
     let cases = [
-        Case { name: "no keys for hours", reading: Reading { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
-        Case { name: "busy, with recent progress", reading: busy(&[almost, SECOND]), want: Ok(()) },
-        Case { name: "one of two is stuck", reading: busy(&[SECOND, STALL]), want: Err(Stuck::Key("q", STALL)) },
+        Case { name: "no keys for hours", status: WorkerStatus { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
+        Case { name: "busy, with recent progress", status: busy(&[almost, SECOND]), want: Ok(()) },
+        Case { name: "one of two is stuck", status: busy(&[SECOND, STALL]), want: Err(Stuck::Key("q", STALL)) },
         Case {
             name: "the first key after an hour without keys",
-            reading: waiting(1, SECOND, Some(100 * STALL)),
+            status: waiting(1, SECOND, Some(100 * STALL)),
             want: Ok(()),
         },
-        Case { name: "a long queue with progress", reading: waiting(9, 100 * STALL, Some(SECOND)), want: Ok(()) },
+        Case { name: "a long queue with progress", status: waiting(9, 100 * STALL, Some(SECOND)), want: Ok(()) },
         Case {
             name: "keys wait and free workers take none",
-            reading: waiting(3, STALL + SECOND, Some(2 * STALL)),
+            status: waiting(3, STALL + SECOND, Some(2 * STALL)),
             want: Err(Stuck::Queue("q", 3, STALL + SECOND)),
         },
         Case {
             name: "keys wait because every worker is busy, with progress",
-            reading: Reading { since_polls: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
+            status: WorkerStatus { since_polls: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
             want: Ok(()),
         },
-        Case { name: "before the term", reading: waiting(3, 2 * STALL, None), want: Ok(()) },
+        Case { name: "before the term", status: waiting(3, 2 * STALL, None), want: Ok(()) },
     ];
-    for Case { name, reading, want } in cases {
-        assert_eq!(reading.check(), want, "{name}");
+    for Case { name, status, want } in cases {
+        assert_eq!(status.check(), want, "{name}");
     }
 }
 
@@ -109,7 +109,7 @@ async fn keys_that_no_worker_takes_fail_the_check_until_one_is_taken() {
     let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), sync);
     sleep(SECOND).await;
     assert_eq!(worker_health.read().check(), Ok(()));
-    assert_eq!(worker_health.read(), Reading { workers: 1, queue: "test", ..BASE });
+    assert_eq!(worker_health.read(), WorkerStatus { workers: 1, queue: "test", ..BASE });
 }
 
 #[tokio::test(start_paused = true)]

@@ -135,7 +135,7 @@ async fn a_stop_takes_no_further_key_and_completes_running_syncs() {
     sleep(400 * MS).await;
     rig.env.stop.cancel();
     let stopped_at = rig.env.clock.now();
-    workers.ended().await;
+    workers.wait_until_ended().await;
     assert_eq!(rig.env.clock.now() - stopped_at, 600 * MS);
     assert_eq!(*finished.lock(), ["a", "b"]);
     assert!(rig.queue.is_empty());
@@ -149,7 +149,7 @@ async fn workers_end_with_their_queue() {
     let (workers, calls) = rig.play(|_| Ok(Outcome::Done));
     rig.queue.add("a");
     rig.queue.shut_down();
-    workers.ended().await;
+    workers.wait_until_ended().await;
     assert_eq!(calls.lock().len(), 1, "queued keys are still processed");
 }
 

@@ -23,25 +23,25 @@ const MAX_LEASE_DURATION: Duration = Duration::from_secs(600);
 /// Our own field manager.
 const OUR_FIELD_MANAGER: &str = "mini-kcm";
 
-/// The result of one look.
+/// The result of one poll.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Poll {
     /// `None` when reading them is refused.
     pub(super) pods: Option<Vec<BuiltInPod>>,
     /// The Lease of the built-in manager.
-    pub(super) built_in_lease: LeaseLook,
+    pub(super) built_in_lease: LeaseRead,
     /// True when another program than mini-kcm and kubectl has written our own Lease.
     pub(super) our_lease_is_foreign: bool,
 }
 
-/// What a look at the Lease of the built-in manager showed.
+/// The result of reading the Lease of the built-in manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum LeaseLook {
+pub(super) enum LeaseRead {
     /// There is none, or it is our own.
     #[default]
     Absent,
     /// Reading it is refused.
-    Hidden,
+    Refused,
     Present(LeaseRecord),
 }
 
@@ -75,34 +75,34 @@ pub(super) fn is_written_by_other_manager(lease: &Value) -> bool {
     })
 }
 
-/// What all looks together show. A manager that restarts is gone for a moment and comes back with the same flags or
+/// What all polls together show. A manager that restarts is gone for a moment and comes back with the same flags or
 /// with others, so it counts as present for a while. Times in objects are not compared with our clock.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct ObservedManagers {
     /// Each pod, and since when it is missing; `None` while it exists.
     pods: BTreeMap<String, (BuiltInPod, Option<Instant>)>,
     /// The last record of the Lease of the built-in manager.
     lease: Option<ObservedLease>,
     /// When a manager was last observed.
     manager_seen: Option<Instant>,
-    right_to_pods: Right,
-    right_to_lease: Right,
-    /// When the last look began that could read the Lease.
+    pod_refusals: RefusalHistory,
+    lease_refusals: RefusalHistory,
+    /// When the last poll began that could read the Lease.
     last_begun: Option<Instant>,
-    /// What the last look showed.
+    /// What the last poll showed.
     last: Option<Managers>,
 }
 
-/// A right to read that may be refused for a moment: an API server that has just started refuses everything.
+/// The refusals of a read, which may last only for a moment: an API server that has just started refuses everything.
 #[derive(Debug, Default)]
-struct Right {
-    /// A read was allowed in an earlier look.
+struct RefusalHistory {
+    /// A read was allowed in an earlier poll.
     was_allowed: bool,
     /// Since when it is refused after it was allowed.
     refused_since: Option<Instant>,
 }
 
-impl Right {
+impl RefusalHistory {
     /// Adds the result of a read. True if the refusal may be temporary. The result is then not used.
     fn observe(&mut self, is_refused: bool, now: Instant) -> bool {
         self.was_allowed |= !is_refused;
@@ -119,25 +119,25 @@ struct ObservedLease {
     record: LeaseRecord,
     /// When this record was first observed.
     since: Instant,
-    /// When the last look began that did not find this record. `None` for the first record, which may be a leftover.
+    /// When the last poll began that did not find this record. `None` for the first record, which may be a leftover.
     written_after: Option<Instant>,
 }
 
 impl ObservedLease {
-    /// No other manager can acquire it before the next look.
-    fn is_fresh(&self, time: LookTime) -> bool {
+    /// No other manager can acquire it before the next poll.
+    fn is_fresh(&self, time: PollTime) -> bool {
         self.written_after.is_some_and(|it| time.next_end < it + self.record.duration)
     }
 }
 
-/// When a look took place.
+/// When a poll took place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LookTime {
+pub(super) struct PollTime {
     /// When its requests were sent.
     pub(super) begun: Instant,
     /// When its responses had arrived.
     pub(super) ended: Instant,
-    /// When the next look ends at the latest.
+    /// When the next poll ends at the latest.
     pub(super) next_end: Instant,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct LookTime {
 pub(super) struct Managers {
     /// Pods that exist, or that were there a moment ago.
     pub(super) pods: Vec<BuiltInPod>,
-    pub(super) built_in_lease: Hold,
+    pub(super) built_in_lease: BuiltInLease,
     pub(super) our_lease_is_foreign: bool,
     /// A manager was observed in the last 20 minutes.
     pub(super) has_recent_manager: bool,
@@ -154,7 +154,7 @@ pub(super) struct Managers {
 
 /// Whether a manager may lead with the Lease of the built-in manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum BuiltInLease {
     /// It is not held, or it is our own Lease.
     #[default]
     Free,
@@ -162,32 +162,32 @@ pub(super) enum Hold {
     Held {
         /// Empty after a release.
         holder: String,
-        /// It was renewed so lately that no other manager can acquire it before the next look.
+        /// It was renewed so lately that no other manager can acquire it before the next poll.
         is_fresh: bool,
     },
     /// It cannot be read.
-    Hidden,
+    Unreadable,
 }
 
-impl Sight {
-    /// Adds a look, and returns what is known now. `None` when a read is refused that was allowed a moment ago: an API
+impl ObservedManagers {
+    /// Adds a poll, and returns what is known now. `None` when a read is refused that was allowed a moment ago: an API
     /// server that has just started refuses everything, and that must not stop a controller.
-    pub(super) fn observe(&mut self, look: Look, time: LookTime) -> Option<Managers> {
-        let Look { pods, built_in_lease, our_lease_is_foreign } = look;
+    pub(super) fn observe(&mut self, poll: Poll, time: PollTime) -> Option<Managers> {
+        let Poll { pods, built_in_lease, our_lease_is_foreign } = poll;
         let now = time.ended;
-        let is_lease_hidden = built_in_lease == LeaseLook::Hidden;
-        let are_pods_in_doubt = self.right_to_pods.observe(pods.is_none(), now);
-        let is_lease_in_doubt = self.right_to_lease.observe(is_lease_hidden, now);
+        let is_lease_refused = built_in_lease == LeaseRead::Refused;
+        let are_pods_in_doubt = self.pod_refusals.observe(pods.is_none(), now);
+        let is_lease_in_doubt = self.lease_refusals.observe(is_lease_refused, now);
         if are_pods_in_doubt || is_lease_in_doubt {
             return None;
         }
         self.observe_pods(pods.unwrap_or_default(), now);
         let built_in_lease = self.observe_lease(built_in_lease, time);
-        if !is_lease_hidden {
+        if !is_lease_refused {
             self.last_begun = Some(time.begun);
         }
         let is_renewed = self.lease.as_ref().is_some_and(|it| it.written_after.is_some());
-        if !self.pods.is_empty() || is_renewed && matches!(built_in_lease, Hold::Held { .. }) {
+        if !self.pods.is_empty() || is_renewed && matches!(built_in_lease, BuiltInLease::Held { .. }) {
             self.manager_seen = Some(now);
         }
         let has_recent_manager = self.manager_seen.is_some_and(|it| now.saturating_duration_since(it) < REMEMBERED);
@@ -200,20 +200,20 @@ impl Sight {
         self.last.clone()
     }
 
-    /// After a failed read. Returns the managers if the Lease may have expired since; see [`Sight::check_freshness`].
-    pub(super) fn on_failed_look(&mut self, time: LookTime) -> Option<Managers> {
-        (self.right_to_pods.refused_since, self.right_to_lease.refused_since) = (None, None);
+    /// After a failed read. Returns the managers if the Lease may have expired since; see [`ObservedManagers::check_freshness`].
+    pub(super) fn on_failed_poll(&mut self, time: PollTime) -> Option<Managers> {
+        (self.pod_refusals.refused_since, self.lease_refusals.refused_since) = (None, None);
         self.check_freshness(time)
     }
 
-    /// After a look whose result is not used. Returns the managers if the Lease was fresh and may now expire before the
-    /// next look ends, so that another manager leads. Otherwise nothing has changed.
-    pub(super) fn check_freshness(&mut self, time: LookTime) -> Option<Managers> {
+    /// After a poll whose result is not used. Returns the managers if the Lease was fresh and may now expire before the
+    /// next poll ends, so that another manager leads. Otherwise nothing has changed.
+    pub(super) fn check_freshness(&mut self, time: PollTime) -> Option<Managers> {
         let is_fresh_now = self.lease.as_ref().is_some_and(|it| it.is_fresh(time));
         let last = self.last.as_mut()?;
         match &mut last.built_in_lease {
-            Hold::Held { is_fresh, .. } if *is_fresh && !is_fresh_now => *is_fresh = false,
-            Hold::Held { .. } | Hold::Free | Hold::Hidden => return None,
+            BuiltInLease::Held { is_fresh, .. } if *is_fresh && !is_fresh_now => *is_fresh = false,
+            BuiltInLease::Held { .. } | BuiltInLease::Free | BuiltInLease::Unreadable => return None,
         }
         Some(last.clone())
     }
@@ -227,12 +227,12 @@ impl Sight {
         self.pods.retain(|_, (_, gone)| gone.is_none_or(|since| now.saturating_duration_since(since) < POD_GONE_AFTER));
     }
 
-    fn observe_lease(&mut self, lease: LeaseLook, time: LookTime) -> Hold {
+    fn observe_lease(&mut self, lease: LeaseRead, time: PollTime) -> BuiltInLease {
         match lease {
-            LeaseLook::Hidden => return Hold::Hidden,
+            LeaseRead::Refused => return BuiltInLease::Unreadable,
             // Deleting a Lease does not stop its holder.
-            LeaseLook::Absent => {}
-            LeaseLook::Present(record) => match &self.lease {
+            LeaseRead::Absent => {}
+            LeaseRead::Present(record) => match &self.lease {
                 Some(known) if known.record == record => {}
                 known => {
                     let written_after = self.last_begun.filter(|_| known.is_some());
@@ -240,12 +240,12 @@ impl Sight {
                 }
             },
         }
-        let Some(lease) = &self.lease else { return Hold::Free };
+        let Some(lease) = &self.lease else { return BuiltInLease::Free };
         let ObservedLease { record, since, .. } = lease;
         if time.ended.saturating_duration_since(*since) >= record.duration + LEASE_MARGIN {
-            return Hold::Free;
+            return BuiltInLease::Free;
         }
-        Hold::Held { holder: record.holder.clone(), is_fresh: lease.is_fresh(time) }
+        BuiltInLease::Held { holder: record.holder.clone(), is_fresh: lease.is_fresh(time) }
     }
 }
 
@@ -262,29 +262,29 @@ mod tests {
         BuiltInPod { pod: name.to_owned(), node: None, controllers, lease: Some(LeaseKey::of_built_in()) }
     }
 
-    fn lease(holder: &str, renewed: &str) -> LeaseLook {
-        LeaseLook::Present(LeaseRecord::of(&json!({ "spec": { "holderIdentity": holder, "renewTime": renewed } })))
+    fn lease(holder: &str, renewed: &str) -> LeaseRead {
+        LeaseRead::Present(LeaseRecord::of(&json!({ "spec": { "holderIdentity": holder, "renewTime": renewed } })))
     }
 
-    /// A look that takes no time; the next one ends seven seconds later.
-    fn at(now: Instant) -> LookTime {
-        LookTime { begun: now, ended: now, next_end: now + Duration::from_secs(7) }
+    /// A poll that takes no time; the next one ends seven seconds later.
+    fn at(now: Instant) -> PollTime {
+        PollTime { begun: now, ended: now, next_end: now + Duration::from_secs(7) }
     }
 
-    fn held(holder: &str) -> Hold {
-        Hold::Held { holder: holder.to_owned(), is_fresh: false }
+    fn held(holder: &str) -> BuiltInLease {
+        BuiltInLease::Held { holder: holder.to_owned(), is_fresh: false }
     }
 
-    fn fresh(holder: &str) -> Hold {
-        Hold::Held { holder: holder.to_owned(), is_fresh: true }
+    fn fresh(holder: &str) -> BuiltInLease {
+        BuiltInLease::Held { holder: holder.to_owned(), is_fresh: true }
     }
 
     #[tokio::test(start_paused = true)]
     async fn pod_that_is_gone_counts_for_a_while() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let mut names = |seconds: u64, pods: &[&str]| {
-            let look = Look { pods: Some(pods.iter().map(|it| pod(it)).collect()), ..Look::default() };
-            let managers = sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap();
+            let poll = Poll { pods: Some(pods.iter().map(|it| pod(it)).collect()), ..Poll::default() };
+            let managers = observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).unwrap();
             managers.pods.into_iter().map(|it| it.pod).collect::<Vec<_>>()
         };
         assert_eq!(names(0, &[]), [""; 0]);
@@ -298,114 +298,119 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pod_with_new_flags_replaces_the_old_one() {
-        let (mut sight, now) = (Sight::default(), Clock::system().now());
+        let (mut observed_managers, now) = (ObservedManagers::default(), Clock::system().now());
         let other = BuiltInPod { lease: None, ..pod("a") };
         for pods in [vec![pod("a")], vec![other.clone()]] {
-            let managers = sight.observe(Look { pods: Some(pods.clone()), ..Look::default() }, at(now));
+            let managers = observed_managers.observe(Poll { pods: Some(pods.clone()), ..Poll::default() }, at(now));
             assert_eq!(managers.unwrap().pods, pods);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn lease_counts_until_it_was_not_renewed_for_its_duration_and_a_while() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
-        for (seconds, look, want) in [
-            (0, LeaseLook::Absent, Hold::Free),
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
+        for (seconds, read, want) in [
+            (0, LeaseRead::Absent, BuiltInLease::Free),
             (3, lease("a", "1"), held("a")),
             (22, lease("a", "1"), held("a")),
-            (23, lease("a", "1"), Hold::Free),
+            (23, lease("a", "1"), BuiltInLease::Free),
             (26, lease("a", "2"), fresh("a")),
             (29, lease("", "3"), fresh("")),
             (48, lease("", "3"), held("")),
-            (49, lease("", "3"), Hold::Free),
+            (49, lease("", "3"), BuiltInLease::Free),
             (50, lease("b", "4"), fresh("b")),
-            (56, LeaseLook::Absent, fresh("b")),
-            // It was perhaps renewed at 49 s, and the next look may end at 64 s.
+            (56, LeaseRead::Absent, fresh("b")),
+            // It was perhaps renewed at 49 s, and the next poll may end at 64 s.
             (57, lease("b", "4"), held("b")),
-            (69, LeaseLook::Absent, held("b")),
-            (70, LeaseLook::Absent, Hold::Free),
+            (69, LeaseRead::Absent, held("b")),
+            (70, LeaseRead::Absent, BuiltInLease::Free),
         ] {
-            let look = Look { built_in_lease: look, ..Look::default() };
-            let managers = sight.observe(look, at(start + Duration::from_secs(seconds)));
+            let poll = Poll { built_in_lease: read, ..Poll::default() };
+            let managers = observed_managers.observe(poll, at(start + Duration::from_secs(seconds)));
             assert_eq!(managers.unwrap().built_in_lease, want, "{seconds} s");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn manager_that_was_seen_is_remembered_for_a_while() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
-        let mut has_seen = |seconds: u64, look: Look| {
-            sight.observe(look, at(start + Duration::from_secs(seconds))).unwrap().has_recent_manager
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
+        let mut has_seen = |seconds: u64, poll: Poll| {
+            observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).unwrap().has_recent_manager
         };
-        let with = |built_in_lease: LeaseLook| Look { built_in_lease, ..Look::default() };
-        assert!(!has_seen(0, with(LeaseLook::Hidden)));
+        let with = |built_in_lease: LeaseRead| Poll { built_in_lease, ..Poll::default() };
+        assert!(!has_seen(0, with(LeaseRead::Refused)));
         assert!(!has_seen(3, with(lease("a", "1"))), "it may be a leftover");
         assert!(has_seen(6, with(lease("a", "2"))));
         assert!(has_seen(1200, with(lease("a", "2"))) && !has_seen(1210, with(lease("a", "2"))));
-        assert!(has_seen(1250, Look { pods: Some(vec![pod("a")]), ..Look::default() }));
-        assert!(has_seen(1300, Look { pods: Some(Vec::new()), ..Look::default() }));
+        assert!(has_seen(1250, Poll { pods: Some(vec![pod("a")]), ..Poll::default() }));
+        assert!(has_seen(1300, Poll { pods: Some(Vec::new()), ..Poll::default() }));
     }
 
     #[tokio::test(start_paused = true)]
     async fn refused_read_says_nothing_for_a_while_after_an_allowed_one() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
-        let mut lease_at = |seconds: u64, pods: Option<Vec<BuiltInPod>>, built_in_lease: LeaseLook| {
-            let look = Look { pods, built_in_lease, our_lease_is_foreign: false };
-            sight.observe(look, at(start + Duration::from_secs(seconds))).map(|it| it.built_in_lease)
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
+        let mut lease_at = |seconds: u64, pods: Option<Vec<BuiltInPod>>, built_in_lease: LeaseRead| {
+            let poll = Poll { pods, built_in_lease, our_lease_is_foreign: false };
+            observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).map(|it| it.built_in_lease)
         };
-        let (hidden, absent, all) = (LeaseLook::Hidden, LeaseLook::Absent, || Some(Vec::new()));
-        assert_eq!(lease_at(0, None, hidden.clone()), Some(Hold::Hidden), "never allowed");
-        assert_eq!(lease_at(3, None, hidden.clone()), Some(Hold::Hidden), "never allowed");
-        assert_eq!(lease_at(6, all(), hidden.clone()), Some(Hold::Hidden));
-        assert_eq!(lease_at(9, None, hidden.clone()), None, "pods are hidden now");
-        assert_eq!(lease_at(12, all(), absent.clone()), Some(Hold::Free));
-        assert_eq!(lease_at(15, all(), hidden.clone()), None, "the Lease is hidden now");
-        assert_eq!(lease_at(44, all(), hidden.clone()), None);
-        assert_eq!(lease_at(45, all(), hidden.clone()), Some(Hold::Hidden), "the right was taken away");
-        assert_eq!(lease_at(48, None, hidden.clone()), None, "pods are hidden too now");
-        assert_eq!(lease_at(78, None, hidden), Some(Hold::Hidden));
-        assert_eq!(lease_at(81, all(), absent), Some(Hold::Free));
+        let (refused, absent, all) = (LeaseRead::Refused, LeaseRead::Absent, || Some(Vec::new()));
+        assert_eq!(lease_at(0, None, refused.clone()), Some(BuiltInLease::Unreadable), "never allowed");
+        assert_eq!(lease_at(3, None, refused.clone()), Some(BuiltInLease::Unreadable), "never allowed");
+        assert_eq!(lease_at(6, all(), refused.clone()), Some(BuiltInLease::Unreadable));
+        assert_eq!(lease_at(9, None, refused.clone()), None, "the read of the pods is refused now");
+        assert_eq!(lease_at(12, all(), absent.clone()), Some(BuiltInLease::Free));
+        assert_eq!(lease_at(15, all(), refused.clone()), None, "the read of the Lease is refused now");
+        assert_eq!(lease_at(44, all(), refused.clone()), None);
+        assert_eq!(lease_at(45, all(), refused.clone()), Some(BuiltInLease::Unreadable), "the right was taken away");
+        assert_eq!(lease_at(48, None, refused.clone()), None, "the read of the pods is refused too now");
+        assert_eq!(lease_at(78, None, refused), Some(BuiltInLease::Unreadable));
+        assert_eq!(lease_at(81, all(), absent), Some(BuiltInLease::Free));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lease_does_not_stay_fresh_while_looks_fail() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
+    async fn lease_does_not_stay_fresh_while_polls_fail() {
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let time = |seconds: u64| at(start + Duration::from_secs(seconds));
-        assert_eq!(sight.on_failed_look(time(0)), None);
+        assert_eq!(observed_managers.on_failed_poll(time(0)), None);
         for (seconds, renewed) in [(1, "1"), (4, "2")] {
-            let _ = sight.observe(Look { built_in_lease: lease("a", renewed), ..Look::default() }, time(seconds));
+            let _ = observed_managers
+                .observe(Poll { built_in_lease: lease("a", renewed), ..Poll::default() }, time(seconds));
         }
-        assert_eq!(sight.on_failed_look(time(8)), None);
-        assert_eq!(sight.on_failed_look(time(9)).unwrap().built_in_lease, held("a"), "at 16 s it may be another's");
-        assert_eq!(sight.on_failed_look(time(60)), None, "it does not become free");
+        assert_eq!(observed_managers.on_failed_poll(time(8)), None);
+        assert_eq!(
+            observed_managers.on_failed_poll(time(9)).unwrap().built_in_lease,
+            held("a"),
+            "at 16 s it may be another's"
+        );
+        assert_eq!(observed_managers.on_failed_poll(time(60)), None, "it does not become free");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lease_does_not_stay_fresh_while_looks_are_refused() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
+    async fn lease_does_not_stay_fresh_while_polls_are_refused() {
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let time = |seconds: u64| at(start + Duration::from_secs(seconds));
         for (seconds, renewed) in [(1, "1"), (4, "2")] {
-            let look = Look { pods: Some(Vec::new()), built_in_lease: lease("a", renewed), ..Look::default() };
-            let _ = sight.observe(look, time(seconds));
+            let poll = Poll { pods: Some(Vec::new()), built_in_lease: lease("a", renewed), ..Poll::default() };
+            let _ = observed_managers.observe(poll, time(seconds));
         }
-        let refused = || Look { pods: None, built_in_lease: LeaseLook::Hidden, ..Look::default() };
+        let refused = || Poll { pods: None, built_in_lease: LeaseRead::Refused, ..Poll::default() };
         for (seconds, want) in [(7, None), (10, Some(held("a"))), (13, None)] {
-            assert_eq!(sight.observe(refused(), time(seconds)), None);
-            assert_eq!(sight.check_freshness(time(seconds)).map(|it| it.built_in_lease), want, "{seconds}");
+            assert_eq!(observed_managers.observe(refused(), time(seconds)), None);
+            assert_eq!(observed_managers.check_freshness(time(seconds)).map(|it| it.built_in_lease), want, "{seconds}");
         }
-        assert!(sight.observe(refused(), time(37)).is_some(), "it is refused for good");
+        assert!(observed_managers.observe(refused(), time(37)).is_some(), "it is refused for good");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_look_between_two_refused_ones_begins_the_wait_anew() {
-        let (mut sight, start) = (Sight::default(), Clock::system().now());
+    async fn failed_poll_between_two_refused_ones_begins_the_wait_anew() {
+        let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let time = |seconds: u64| at(start + Duration::from_secs(seconds));
-        let refused = || Look { pods: None, ..Look::default() };
-        assert!(sight.observe(Look { pods: Some(Vec::new()), ..Look::default() }, time(0)).is_some());
-        assert_eq!(sight.observe(refused(), time(3)), None);
-        assert_eq!(sight.on_failed_look(time(20)), None);
-        assert_eq!(sight.observe(refused(), time(40)), None);
-        assert!(sight.observe(refused(), time(70)).is_some());
+        let refused = || Poll { pods: None, ..Poll::default() };
+        assert!(observed_managers.observe(Poll { pods: Some(Vec::new()), ..Poll::default() }, time(0)).is_some());
+        assert_eq!(observed_managers.observe(refused(), time(3)), None);
+        assert_eq!(observed_managers.on_failed_poll(time(20)), None);
+        assert_eq!(observed_managers.observe(refused(), time(40)), None);
+        assert!(observed_managers.observe(refused(), time(70)).is_some());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use controller::ByDefault::Removed;
 
 use super::{
     built_in::{BuiltInControllers, BuiltInPod, LeaseKey},
-    sight::{Hold, Managers},
+    observed_managers::{BuiltInLease, Managers},
 };
 use crate::controllers::{
     Selection,
@@ -13,7 +13,7 @@ use crate::controllers::{
 
 /// What the flags of this manager say.
 #[derive(Debug, Clone)]
-pub(super) struct Ours {
+pub(super) struct OwnSettings {
     /// The controllers that this manager runs.
     pub(super) controllers: Selection,
     /// A controller whose objects the built-in manager leaves alone: the Jobs of `--job-managed-by`.
@@ -26,15 +26,15 @@ pub(super) struct Ours {
     pub(super) partial_takeover: bool,
 }
 
-impl Ours {
+impl OwnSettings {
     fn is_running(&self, controller: &KnownController) -> bool {
         controller.registration.is_some() && self.controllers.is_enabled(controller)
     }
 }
 
-/// What this manager may do now.
+/// The controllers that may run now, and whether this manager may lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AllowedControllers {
     /// The controllers that must not run, and why. All others may run.
     pub held_back: BTreeMap<&'static str, HeldBack>,
     /// Why this manager must not lead at all.
@@ -54,22 +54,26 @@ pub struct HeldBack {
 pub(super) type ForeignWriters = BTreeMap<&'static str, String>;
 
 /// Decides which of our controllers run.
-pub(super) fn decide(ours: &Ours, managers: &Managers, foreign_writers: &ForeignWriters) -> Verdict {
-    let controllers = KNOWN.iter().filter(|it| ours.is_running(it) && ours.unaffected != Some(it.name));
+pub(super) fn decide(
+    own_settings: &OwnSettings,
+    managers: &Managers,
+    foreign_writers: &ForeignWriters,
+) -> AllowedControllers {
+    let controllers = KNOWN.iter().filter(|it| own_settings.is_running(it) && own_settings.unaffected != Some(it.name));
     let reason = |it: &KnownController| {
-        held_back_by_pod(ours, managers, it)
-            .or_else(|| held_back_by_traces(ours, managers, foreign_writers.get(it.name)))
+        held_back_by_pod(own_settings, managers, it)
+            .or_else(|| held_back_by_lease_or_writes(own_settings, managers, foreign_writers.get(it.name)))
     };
-    Verdict {
+    AllowedControllers {
         held_back: controllers.filter_map(|it| Some((it.name, reason(it)?))).collect(),
-        refusal: refusal(ours, managers),
+        refusal: refusal(own_settings, managers),
     }
 }
 
 /// A pod that uses another Lease than we, or none, and runs this controller. A pod that competes for our own Lease
 /// never runs while we lead.
-fn held_back_by_pod(ours: &Ours, managers: &Managers, controller: &KnownController) -> Option<HeldBack> {
-    let is_rival = |it: &&BuiltInPod| it.lease.is_none() || it.lease != ours.lease;
+fn held_back_by_pod(own_settings: &OwnSettings, managers: &Managers, controller: &KnownController) -> Option<HeldBack> {
+    let is_rival = |it: &&BuiltInPod| it.lease.is_none() || it.lease != own_settings.lease;
     let mut rivals = managers.pods.iter().filter(is_rival).filter(|it| !is_standby(it, managers));
     let BuiltInPod { pod, controllers, .. } = rivals.find(|it| it.controllers.contains(controller))?;
     let why = match controllers {
@@ -81,37 +85,41 @@ fn held_back_by_pod(ours: &Ours, managers: &Managers, controller: &KnownControll
 
 /// True when another pod is observed to lead, and its Lease does not expire soon. Otherwise any pod may lead at any time.
 fn is_standby(pod: &BuiltInPod, managers: &Managers) -> bool {
-    let Hold::Held { holder, is_fresh: true } = &managers.built_in_lease else { return false };
+    let BuiltInLease::Held { holder, is_fresh: true } = &managers.built_in_lease else { return false };
     pod.uses_built_in_lease() && !pod.leads_as(holder) && managers.pods.iter().any(|it| it.leads_as(holder))
 }
 
 /// Decides by the Lease of the built-in manager and the writes of another manager, if no pod shows the flags of the one
 /// that leads.
-fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<&String>) -> Option<HeldBack> {
+fn held_back_by_lease_or_writes(
+    own_settings: &OwnSettings,
+    managers: &Managers,
+    foreign_writer: Option<&String>,
+) -> Option<HeldBack> {
     let lease = LeaseKey::of_built_in();
-    if is_visible(managers) || ours.lease.as_ref() == Some(&lease) {
+    if is_visible(managers) || own_settings.lease.as_ref() == Some(&lease) {
         return None;
     }
-    let is_free = managers.built_in_lease == Hold::Free;
+    let is_free = managers.built_in_lease == BuiltInLease::Free;
     if is_free && managers.has_recent_manager {
         // It is gone. Its last writes may still be recent.
         return None;
     }
-    if is_free || ours.assume_exclusive {
+    if is_free || own_settings.assume_exclusive {
         let manager = foreign_writer?;
         let why = format!("{manager} does their work, as its writes show, although no pod shows its --controllers");
         return Some(HeldBack { by: format!("manager {manager}"), why });
     }
     let LeaseKey { namespace, name } = &lease;
     let why = match &managers.built_in_lease {
-        Hold::Held { holder, .. } if holder.is_empty() => {
+        BuiltInLease::Held { holder, .. } if holder.is_empty() => {
             format!("the Lease {namespace}/{name} was released a moment ago, and its manager may come back")
         }
-        Hold::Held { holder, .. } => format!(
+        BuiltInLease::Held { holder, .. } => format!(
             "{holder} holds the Lease {namespace}/{name} and has no pod that shows its --controllers; \
              if it does not run them, give --assume-exclusive"
         ),
-        Hold::Hidden | Hold::Free => format!(
+        BuiltInLease::Unreadable | BuiltInLease::Free => format!(
             "the Lease {namespace}/{name} cannot be read, so another manager may run them; if none does, give --assume-exclusive"
         ),
     };
@@ -121,14 +129,14 @@ fn held_back_by_traces(ours: &Ours, managers: &Managers, foreign_writer: Option<
 /// True if the leader has a pod, or, if no leader is known, any pod exists. A leader run by systemd has none.
 fn is_visible(managers: &Managers) -> bool {
     match &managers.built_in_lease {
-        Hold::Held { holder, .. } if !holder.is_empty() => managers.pods.iter().any(|it| it.leads_as(holder)),
-        Hold::Held { .. } | Hold::Free | Hold::Hidden => !managers.pods.is_empty(),
+        BuiltInLease::Held { holder, .. } if !holder.is_empty() => managers.pods.iter().any(|it| it.leads_as(holder)),
+        BuiltInLease::Held { .. } | BuiltInLease::Free | BuiltInLease::Unreadable => !managers.pods.is_empty(),
     }
 }
 
 /// Another manager waits for our Lease. Controllers that only that one has run nowhere while we lead, so we must not lead.
-fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
-    let lease = ours.lease.as_ref().filter(|_| !ours.partial_takeover)?;
+fn refusal(own_settings: &OwnSettings, managers: &Managers) -> Option<String> {
+    let lease = own_settings.lease.as_ref().filter(|_| !own_settings.partial_takeover)?;
     let of_pods = managers.pods.iter().filter(|it| it.lease.as_ref() == Some(lease));
     let mut others: Vec<(&str, BuiltInControllers)> =
         of_pods.map(|it| (it.pod.as_str(), it.controllers.clone())).collect();
@@ -137,7 +145,7 @@ fn refusal(ours: &Ours, managers: &Managers) -> Option<String> {
     }
     let missing = |controllers: &BuiltInControllers| -> Vec<&str> {
         let is_missing =
-            |it: &&KnownController| it.default != Removed && controllers.contains(it) && !ours.is_running(it);
+            |it: &&KnownController| it.default != Removed && controllers.contains(it) && !own_settings.is_running(it);
         KNOWN.iter().filter(is_missing).map(|it| it.name).collect()
     };
     let (manager, missing) =
@@ -167,8 +175,8 @@ mod tests {
     }
 
     /// A manager with two controllers and a Lease of its own.
-    fn ours() -> Ours {
-        Ours {
+    fn own_settings() -> OwnSettings {
+        OwnSettings {
             controllers: list("job,cronjob"),
             unaffected: None,
             lease: Some(key("mini-kcm")),
@@ -191,21 +199,21 @@ mod tests {
         pod(name, controllers, Some("kube-controller-manager"))
     }
 
-    fn managers(pods: Vec<BuiltInPod>, built_in_lease: Hold) -> Managers {
+    fn managers(pods: Vec<BuiltInPod>, built_in_lease: BuiltInLease) -> Managers {
         Managers { pods, built_in_lease, our_lease_is_foreign: false, has_recent_manager: true }
     }
 
     /// Held by a manager that has no pod.
-    fn held() -> Hold {
+    fn held() -> BuiltInLease {
         held_by("cp1", true)
     }
 
-    fn held_by(host: &str, is_fresh: bool) -> Hold {
-        Hold::Held { holder: format!("{host}_1"), is_fresh }
+    fn held_by(host: &str, is_fresh: bool) -> BuiltInLease {
+        BuiltInLease::Held { holder: format!("{host}_1"), is_fresh }
     }
 
     /// Managers of which none was ever seen.
-    fn never_seen(built_in_lease: Hold) -> Managers {
+    fn never_seen(built_in_lease: BuiltInLease) -> Managers {
         Managers { has_recent_manager: false, ..managers(vec![], built_in_lease) }
     }
 
@@ -213,49 +221,50 @@ mod tests {
     fn controllers_that_another_manager_runs_are_held_back() {
         let (pod_a, pod_b) = ("pod kube-system/a", "pod kube-system/b");
         let lease = "lease kube-system/kube-controller-manager";
-        let exclusive = Ours { assume_exclusive: true, ..ours() };
-        let without_election = Ours { lease: None, ..ours() };
-        let managed_by = Ours { unaffected: Some(JOB), ..ours() };
-        let shared = Ours { lease: Some(key("kube-controller-manager")), partial_takeover: true, ..ours() };
+        let exclusive = OwnSettings { assume_exclusive: true, ..own_settings() };
+        let without_election = OwnSettings { lease: None, ..own_settings() };
+        let managed_by = OwnSettings { unaffected: Some(JOB), ..own_settings() };
+        let shared =
+            OwnSettings { lease: Some(key("kube-controller-manager")), partial_takeover: true, ..own_settings() };
         let unreadable = || BuiltInPod { controllers: BuiltInControllers::unreadable(), ..built_in("a", "") };
         let none = ForeignWriters::new();
         let of_jobs = ForeignWriters::from([(JOB, "kube-controller-manager".to_owned())]);
         let writer = "manager kube-controller-manager";
         // Of two control-plane nodes only one is patched.
         let two = || vec![built_in("a", "*,-job,-cronjob"), built_in("b", "job")];
-        for (name, ours, managers, foreign, want) in [
-            ("no other manager", ours(), managers(vec![], Hold::Free), &none, vec![]),
+        for (name, own_settings, managers, foreign, want) in [
+            ("no other manager", own_settings(), managers(vec![], BuiltInLease::Free), &none, vec![]),
             (
                 "all are off",
-                ours(),
+                own_settings(),
                 managers(vec![built_in("a", "*,-job,-cronjob")], held_by("a", true)),
                 &none,
                 vec![],
             ),
             (
                 "one is on",
-                ours(),
+                own_settings(),
                 managers(vec![built_in("a", "*,-job")], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a)],
             ),
             (
                 "all are on, as after a forgotten patch",
-                ours(),
+                own_settings(),
                 managers(vec![built_in("a", "*")], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a), (JOB, pod_a)],
             ),
             (
                 "on in one of two, and the Lease cannot be read",
-                ours(),
-                managers(two(), Hold::Hidden),
+                own_settings(),
+                managers(two(), BuiltInLease::Unreadable),
                 &none,
                 vec![(JOB, pod_b)],
             ),
             (
                 "on in one of two, and a third one leads",
-                ours(),
+                own_settings(),
                 managers(two(), held()),
                 &none,
                 vec![(CRONJOB, lease), (JOB, pod_b)],
@@ -269,38 +278,44 @@ mod tests {
             ),
             (
                 "the leader has a pod that uses another Lease",
-                ours(),
+                own_settings(),
                 managers(vec![pod("cp1", "", Some("x"))], held()),
                 &none,
                 vec![(CRONJOB, lease), (JOB, lease)],
             ),
-            ("on in the standby", ours(), managers(two(), held_by("a", true)), &none, vec![]),
-            ("on in the leader", ours(), managers(two(), held_by("b", true)), &none, vec![(JOB, pod_b)]),
+            ("on in the standby", own_settings(), managers(two(), held_by("a", true)), &none, vec![]),
+            ("on in the leader", own_settings(), managers(two(), held_by("b", true)), &none, vec![(JOB, pod_b)]),
             (
                 "on in the standby, which may lead soon",
-                ours(),
+                own_settings(),
                 managers(two(), held_by("a", false)),
                 &none,
                 vec![(JOB, pod_b)],
             ),
-            ("on in one of two, and none leads", ours(), managers(two(), Hold::Free), &none, vec![(JOB, pod_b)]),
+            (
+                "on in one of two, and none leads",
+                own_settings(),
+                managers(two(), BuiltInLease::Free),
+                &none,
+                vec![(JOB, pod_b)],
+            ),
             (
                 "on in a pod with another Lease",
-                ours(),
+                own_settings(),
                 managers(vec![built_in("a", "*,-job,-cronjob"), pod("b", "job", Some("x"))], held_by("a", true)),
                 &none,
                 vec![(JOB, pod_b)],
             ),
             (
                 "a visible manager that does not lead yet",
-                ours(),
-                managers(vec![built_in("a", "job")], Hold::Free),
+                own_settings(),
+                managers(vec![built_in("a", "job")], BuiltInLease::Free),
                 &none,
                 vec![(JOB, pod_a)],
             ),
             (
                 "its flags cannot be read",
-                ours(),
+                own_settings(),
                 managers(vec![unreadable()], held_by("a", true)),
                 &none,
                 vec![(CRONJOB, pod_a), (JOB, pod_a)],
@@ -308,43 +323,61 @@ mod tests {
             (
                 "without leader election",
                 without_election.clone(),
-                managers(vec![pod("a", "job", None)], Hold::Free),
+                managers(vec![pod("a", "job", None)], BuiltInLease::Free),
                 &none,
                 vec![(JOB, pod_a)],
             ),
             (
                 "only we are without leader election",
                 without_election,
-                managers(vec![built_in("a", "job")], Hold::Free),
+                managers(vec![built_in("a", "job")], BuiltInLease::Free),
                 &none,
                 vec![(JOB, pod_a)],
             ),
             (
                 "it competes for our Lease",
-                ours(),
-                managers(vec![pod("a", "job", Some("mini-kcm"))], Hold::Free),
+                own_settings(),
+                managers(vec![pod("a", "job", Some("mini-kcm"))], BuiltInLease::Free),
                 &none,
                 vec![],
             ),
-            ("it cannot be seen", ours(), managers(vec![], held()), &none, vec![(CRONJOB, lease), (JOB, lease)]),
             (
-                "it was released a moment ago",
-                ours(),
-                managers(vec![], Hold::Held { holder: String::new(), is_fresh: true }),
+                "it cannot be seen",
+                own_settings(),
+                managers(vec![], held()),
                 &none,
                 vec![(CRONJOB, lease), (JOB, lease)],
             ),
             (
-                "the Lease is hidden",
-                ours(),
-                managers(vec![], Hold::Hidden),
+                "it was released a moment ago",
+                own_settings(),
+                managers(vec![], BuiltInLease::Held { holder: String::new(), is_fresh: true }),
+                &none,
+                vec![(CRONJOB, lease), (JOB, lease)],
+            ),
+            (
+                "the Lease is unreadable",
+                own_settings(),
+                managers(vec![], BuiltInLease::Unreadable),
                 &none,
                 vec![(CRONJOB, lease), (JOB, lease)],
             ),
             ("the user knows better", exclusive.clone(), managers(vec![], held()), &none, vec![]),
-            ("the user knows better, hidden", exclusive.clone(), managers(vec![], Hold::Hidden), &none, vec![]),
+            (
+                "the user knows better, unreadable",
+                exclusive.clone(),
+                managers(vec![], BuiltInLease::Unreadable),
+                &none,
+                vec![],
+            ),
             ("the user is wrong", exclusive.clone(), managers(vec![], held()), &of_jobs, vec![(JOB, writer)]),
-            ("the user is wrong, hidden", exclusive.clone(), never_seen(Hold::Hidden), &of_jobs, vec![(JOB, writer)]),
+            (
+                "the user is wrong, unreadable",
+                exclusive.clone(),
+                never_seen(BuiltInLease::Unreadable),
+                &of_jobs,
+                vec![(JOB, writer)],
+            ),
             (
                 "the user is wrong, as a pod shows",
                 exclusive,
@@ -352,8 +385,20 @@ mod tests {
                 &none,
                 vec![(JOB, pod_a)],
             ),
-            ("nothing but its writes shows it", ours(), never_seen(Hold::Free), &of_jobs, vec![(JOB, writer)]),
-            ("its writes are left, and it is gone", ours(), managers(vec![], Hold::Free), &of_jobs, vec![]),
+            (
+                "nothing but its writes shows it",
+                own_settings(),
+                never_seen(BuiltInLease::Free),
+                &of_jobs,
+                vec![(JOB, writer)],
+            ),
+            (
+                "its writes are left, and it is gone",
+                own_settings(),
+                managers(vec![], BuiltInLease::Free),
+                &of_jobs,
+                vec![],
+            ),
             ("its Lease is ours", shared.clone(), managers(vec![], held()), &none, vec![]),
             (
                 "its Lease is ours, and it is seen",
@@ -371,22 +416,23 @@ mod tests {
             ),
             ("our Jobs, unseen", managed_by, managers(vec![], held()), &none, vec![(CRONJOB, lease)]),
         ] {
-            let verdict = decide(&ours, &managers, foreign);
-            let got: Vec<(&str, &str)> = verdict.held_back.iter().map(|(name, it)| (*name, it.by.as_str())).collect();
+            let decision = decide(&own_settings, &managers, foreign);
+            let got: Vec<(&str, &str)> = decision.held_back.iter().map(|(name, it)| (*name, it.by.as_str())).collect();
             assert_eq!(got, want, "{name}");
-            assert_eq!(verdict.refusal, None, "{name}");
+            assert_eq!(decision.refusal, None, "{name}");
         }
     }
 
     #[test]
     fn manager_that_lacks_controllers_of_its_lease_refuses_to_lead() {
-        let foreign = |pods: Vec<BuiltInPod>| Managers { our_lease_is_foreign: true, ..managers(pods, Hold::Free) };
-        let shared = Ours { lease: Some(key("kube-controller-manager")), ..ours() };
-        let partial = Ours { partial_takeover: true, ..shared.clone() };
-        for (name, ours, managers, missing) in [
-            ("a new Lease", shared.clone(), managers(vec![], Hold::Free), None),
+        let foreign =
+            |pods: Vec<BuiltInPod>| Managers { our_lease_is_foreign: true, ..managers(pods, BuiltInLease::Free) };
+        let shared = OwnSettings { lease: Some(key("kube-controller-manager")), ..own_settings() };
+        let partial = OwnSettings { partial_takeover: true, ..shared.clone() };
+        for (name, own_settings, managers, missing) in [
+            ("a new Lease", shared.clone(), managers(vec![], BuiltInLease::Free), None),
             ("Go held it", shared.clone(), foreign(vec![]), Some("endpoints-controller")),
-            ("Go held a Lease of another name", ours(), foreign(vec![]), Some("endpoints-controller")),
+            ("Go held a Lease of another name", own_settings(), foreign(vec![]), Some("endpoints-controller")),
             ("Go runs what we run", shared.clone(), foreign(vec![built_in("a", "job,cronjob")]), None),
             ("Go runs less", shared.clone(), foreign(vec![built_in("a", "cronjob")]), None),
             (
@@ -398,7 +444,7 @@ mod tests {
             (
                 "Go waits for our Lease",
                 shared.clone(),
-                managers(vec![built_in("a", "*,bootstrapsigner")], Hold::Free),
+                managers(vec![built_in("a", "*,bootstrapsigner")], BuiltInLease::Free),
                 Some("bootstrap-signer-controller"),
             ),
             (
@@ -410,13 +456,18 @@ mod tests {
             ("the user wants it", partial, foreign(vec![built_in("a", "*")]), None),
             (
                 "Go has a Lease of its own",
-                ours(),
+                own_settings(),
                 managers(vec![built_in("a", "*,-job,-cronjob")], held_by("a", true)),
                 None,
             ),
-            ("no leader election", Ours { lease: None, ..ours() }, foreign(vec![built_in("a", "*")]), None),
+            (
+                "no leader election",
+                OwnSettings { lease: None, ..own_settings() },
+                foreign(vec![built_in("a", "*")]),
+                None,
+            ),
         ] {
-            let refusal = decide(&ours, &managers, &ForeignWriters::new()).refusal;
+            let refusal = decide(&own_settings, &managers, &ForeignWriters::new()).refusal;
             match (missing, &refusal) {
                 (None, None) => {}
                 (Some(missing), Some(text)) => {
