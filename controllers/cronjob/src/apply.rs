@@ -161,7 +161,7 @@ pub(crate) async fn create_job(
         }
         Err(err) => {
             if let ApiError::Unknown { .. } = err {
-                ctx.states.on_unanswered_create(&meta.uid, at);
+                ctx.memory.on_unanswered_create(&meta.uid, at);
             }
             // Without a response the Job may exist, so this is not a failure yet.
             if !matches!(err, ApiError::Unknown { status: None, .. }) {
@@ -230,7 +230,7 @@ pub(crate) async fn read_cron_job(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> R
         Ok(live) if live.meta.uid == *meta.uid => Ok(Some(live)),
         Err(err) if !err.is_absence_of(meta.name) => Err(SyncError::Read(err)),
         Ok(_) | Err(_) => {
-            ctx.states.mark_gone(meta.uid);
+            ctx.memory.mark_gone(meta.uid);
             Ok(None)
         }
     }

@@ -25,7 +25,7 @@ pub(crate) async fn flush(ctx: &Ctx, api: &Api) {
         let entries = ctx.cron_jobs.store().entries();
         let mut writes = Vec::new();
         for cron_job in entries.iter().filter_map(Entry::readable) {
-            if ctx.states.has_unwritten(&cron_job.meta.uid) {
+            if ctx.memory.has_unwritten(&cron_job.meta.uid) {
                 writes.push(write(ctx, api, cron_job, attempt));
             }
         }
@@ -40,7 +40,7 @@ pub(crate) async fn flush(ctx: &Ctx, api: &Api) {
 /// Returns true when the status is written.
 async fn write(ctx: &Ctx, api: &Api, cron_job: &CronJob, attempt: u32) -> bool {
     let uid = &cron_job.meta.uid;
-    let mut change = ctx.states.unwritten(uid).unwrap_or_default();
+    let mut change = ctx.memory.unwritten(uid).unwrap_or_default();
     let answered = resolve_unanswered_create(ctx, api, cron_job, &[], &mut change).await;
     let written = write_or_keep(ctx, api, cron_job, change).await;
     let Err(err) = written.and(answered) else { return true };

@@ -11,7 +11,7 @@ use crate::{
     sync_key,
 };
 
-/// Updates the state after a change of a CronJob: removes a deleted or replaced one, clears the mark that the server
+/// Updates the memory after a change of a CronJob: removes a deleted or replaced one, clears the mark that the server
 /// has no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the
 /// store and this handler, because both run on one thread without an await.
 pub(crate) fn record(ctx: &Ctx, change: &Change<'_, CronJob>) {
@@ -19,10 +19,10 @@ pub(crate) fn record(ctx: &Ctx, change: &Change<'_, CronJob>) {
         ctx.remove(gone.meta().uid);
     }
     if let Some(new) = change.new.map(Entry::meta).filter(|_| change.cause != Cause::Resync) {
-        ctx.states.clear_gone(new.uid);
+        ctx.memory.clear_gone(new.uid);
     }
     if let Some(was) = edited_from(change) {
-        ctx.states.on_edit(was, ctx.clock.wall().as_second());
+        ctx.memory.on_edit(was, ctx.clock.wall().as_second());
     }
 }
 

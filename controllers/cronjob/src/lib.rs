@@ -8,7 +8,7 @@
 //!
 //! Reading order: `handlers` (which events enqueue a CronJob), `sync` (one CronJob, top to bottom), `apply` (its
 //! writes), `flush` (the last writes of a term). Then `rules`, which decides and is pure. `zones` reads the time zones,
-//! `state` is the state in memory.
+//! `memory` is what the process keeps about each CronJob.
 
 mod apply;
 mod error;
@@ -20,8 +20,8 @@ mod rules;
 
 mod zones;
 
+mod memory;
 mod metrics;
-mod state;
 
 use std::{fmt, sync::Arc};
 
@@ -36,7 +36,7 @@ use events::{EventType, Recorder};
 use informer::Informer;
 use parking_lot::Mutex;
 
-use crate::{error::SyncError, metrics::CronJobMetrics, state::CronJobStates, zones::Zones};
+use crate::{error::SyncError, memory::Memory, metrics::CronJobMetrics, zones::Zones};
 
 pub use crate::zones::ProcessZone;
 
@@ -115,7 +115,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         recorder: builder.recorder(api.clone()),
         api,
         zones: Zones::new(zone, clock.clone()),
-        states: CronJobStates::default(),
+        memory: Memory::default(),
         consistency: ConsistencyStore::new("cronjob_controller", "CronJob", true, &metrics, clock.clone()),
         metrics: CronJobMetrics::new(&metrics),
         drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
@@ -178,7 +178,7 @@ struct Ctx {
     api: Api,
     clock: Clock,
     zones: Zones,
-    states: CronJobStates,
+    memory: Memory,
     consistency: ConsistencyStore,
     metrics: CronJobMetrics,
     recorder: Recorder,
@@ -191,7 +191,7 @@ struct Ctx {
 impl Ctx {
     /// Removes a deleted CronJob from memory.
     fn remove(&self, uid: &Uid) {
-        self.states.remove(uid);
+        self.memory.remove(uid);
         self.consistency.remove(uid);
     }
 

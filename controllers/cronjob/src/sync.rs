@@ -12,6 +12,7 @@ use crate::{
     Ctx,
     apply::{self, CreateOutcome},
     error::SyncError,
+    memory::Edit,
     rules::{
         due::Base,
         notice::Notice,
@@ -20,7 +21,6 @@ use crate::{
         status::Change,
         timing::{Timing, timing},
     },
-    state::Edit,
     sync_key,
 };
 
@@ -38,14 +38,14 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Done);
     };
     let uid = &cron_job.meta.uid;
-    if ctx.states.is_gone(uid) {
+    if ctx.memory.is_gone(uid) {
         return Ok(Outcome::Done);
     }
     if let Some(wait) = ctx.consistency.park_if_stale(uid, &ctx.queue, &sync_key(key.clone())) {
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
-    let kept = ctx.states.unwritten(uid);
+    let kept = ctx.memory.unwritten(uid);
     let mut change = Change::default();
     let children = children(&cron_job, &jobs);
     let known = with_unwritten(&cron_job, kept.as_ref());
@@ -67,7 +67,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     // This sync decides when to sync again. An earlier timer may belong to the schedule from before an edit.
     ctx.queue.cancel_delay(&sync_key(key.clone()));
     let outcome = written.and(outcome);
-    // If the CronJob was deleted meanwhile, its delete event has already come, so its state must be removed here.
+    // If the CronJob was deleted meanwhile, its delete event has already come, so its memory must be removed here.
     if ctx.cron_jobs.store().is_gone(&key.namespace, &key.name, uid) {
         ctx.remove(uid);
         return outcome;
@@ -85,8 +85,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 pub(crate) async fn write_or_keep(ctx: &Ctx, api: &Api, cron_job: &CronJob, change: Change) -> Result<(), SyncError> {
     let written = apply::write_status(ctx, api, cron_job, &change).await;
     match &written {
-        Ok(()) => ctx.states.on_written(&cron_job.meta.uid),
-        Err(_) => ctx.states.store_unwritten(&cron_job.meta.uid, change),
+        Ok(()) => ctx.memory.on_written(&cron_job.meta.uid),
+        Err(_) => ctx.memory.store_unwritten(&cron_job.meta.uid, change),
     }
     written
 }
@@ -157,7 +157,7 @@ async fn run_pass(
     if change.last_schedule.is_some() {
         change.wrong = base.wrong();
     }
-    for notice in ctx.states.update_notices(&cron_job.meta.uid, notices) {
+    for notice in ctx.memory.update_notices(&cron_job.meta.uid, notices) {
         let (type_, reason, message) = notice.event();
         ctx.send_event(cron_job, type_, reason, message);
     }
@@ -200,7 +200,7 @@ pub(crate) async fn resolve_unanswered_create(
     change: &mut Change,
 ) -> Result<(), SyncError> {
     let uid = &cron_job.meta.uid;
-    let Some(at) = ctx.states.unanswered_create(uid) else { return Ok(()) };
+    let Some(at) = ctx.memory.unanswered_create(uid) else { return Ok(()) };
     let name = job_name(cron_job, at);
     if !children.iter().any(|it| *it.job.meta.name == *name)
         && let Some(CreateOutcome::Exists(active)) = apply::find_job(ctx, api, cron_job, at).await?
@@ -208,7 +208,7 @@ pub(crate) async fn resolve_unanswered_create(
         change.started.extend(active);
         change.last_schedule = change.last_schedule.max(Some(at));
     }
-    ctx.states.clear_unanswered_create(uid);
+    ctx.memory.clear_unanswered_create(uid);
     Ok(())
 }
 
@@ -224,7 +224,7 @@ async fn unexpected_notices(
         let meta = &child.job.meta;
         Notice::UnexpectedJob { job: meta.name.clone(), uid: meta.uid.clone() }
     };
-    let is_new = |it: &Notice| !ctx.states.has_sent(&cron_job.meta.uid, it);
+    let is_new = |it: &Notice| !ctx.memory.has_sent(&cron_job.meta.uid, it);
     let mut notices: Vec<Notice> = unexpected.iter().map(notice).collect();
     if notices.iter().any(is_new) {
         let Some(live) = apply::read_cron_job(ctx, &ctx.api, cron_job).await? else { return Ok(None) };
@@ -239,12 +239,12 @@ async fn unexpected_notices(
 /// From when times count: from the last time or the creation, but not from a wrong time in the future.
 fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     let uid = &cron_job.meta.uid;
-    let since = |last| ctx.states.record_future_time(uid, last, now);
+    let since = |last| ctx.memory.record_future_time(uid, last, now);
     let base = Base::of(cron_job.status.last_schedule, cron_job.creation, now, since);
     if base.wrong().is_none() {
-        ctx.states.clear_future_time(uid);
+        ctx.memory.clear_future_time(uid);
     }
-    let Some(edit) = ctx.states.edit_after(uid, base.from, now) else { return base };
+    let Some(edit) = ctx.memory.edit_after(uid, base.from, now) else { return base };
     let Edit { earlier, at, schedule, zone } = edit;
     let was = match timing(&schedule, zone.as_deref(), &ctx.zones) {
         Timing::Read { schedule, .. } => schedule.ok(),

@@ -10,7 +10,7 @@ use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Value, json, value::RawValue};
 use workload::{
-    Claim, DeletionReader, Extra, MAX_REQUEST_TIME, NewestPods, Owner, PodTemplate, PreparedTemplate, RETRY_CHECK,
+    Claim, DeletionReader, MAX_REQUEST_TIME, NewestPods, Owner, PodFields, PodTemplate, PreparedTemplate, RETRY_CHECK,
     SlowStart, TemplateError, UnknownDeletion, UnknownOutcomes, claim_decision, is_gone, newest_pods,
 };
 
@@ -237,8 +237,8 @@ fn body(
     let by_name = json!({ "key": "metadata.name", "operator": "In", "values": [node.meta.name] });
     affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
         json!({ "nodeSelectorTerms": [{ "matchFields": [by_name] }] });
-    let extra = Extra { generate_name, name, labels, affinity: Some(&affinity), ..Extra::default() };
-    Ok(template.pod(extra)?)
+    let fields = PodFields { generate_name, name, labels, affinity: Some(&affinity), ..PodFields::default() };
+    Ok(template.pod(fields)?)
 }
 
 /// The first error that means something. In a namespace that terminates every creation fails, until the garbage collector

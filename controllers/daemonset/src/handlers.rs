@@ -10,7 +10,7 @@ use crate::{
     Ctx,
     rules::{
         notices::IGNORE_UNREACHABLE,
-        placement::{Fit, fit, unreachable_since},
+        placement::{NodeFit, fit, unreachable_since},
     },
 };
 
@@ -140,7 +140,7 @@ pub(crate) fn on_node(ctx: &Ctx, change: &Change<'_, Node>, lane: Lane) {
     for entry in ctx.sets.store().entries() {
         let Some(set) = entry.readable() else { continue };
         let fit_of = |node: &Option<Arc<Node>>| {
-            node.as_ref().map_or(Fit::No, |it| fit(it, &set.spec.placement, ctx.compare_numbers))
+            node.as_ref().map_or(NodeFit::MustNotRun, |it| fit(it, &set.spec.placement, ctx.compare_numbers))
         };
         let unreachable = |node: &Option<Arc<Node>>| node.as_ref().and_then(|it| unreachable_since(it));
         let is_of_set = |pod: &Arc<Pod>| pod.meta.as_ref().controller().is_some_and(|it| it.uid == set.meta.uid);

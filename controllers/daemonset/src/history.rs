@@ -45,7 +45,7 @@ pub(crate) async fn find(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &S
     let template: &RawValue = serde_json::from_str(&set.spec.template).map_err(SyncError::Template)?;
     let data = revisions::template_data(template).map_err(SyncError::Template)?;
     match current(&sorted, &data) {
-        Current::Known { at, number, duplicates } => {
+        Current::Exists { at, number, duplicates } => {
             let is_final = number.is_none() && duplicates.is_empty();
             let has_relabelled = remove_duplicates(ctx, owner, selector, &sorted, at, &duplicates).await?;
             if let Some(number) = number {

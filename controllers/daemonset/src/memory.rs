@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use workload::{Expectations, NoticeLog, UnknownDeletion};
 
-use crate::rules::{backoff::Backoff, notices::Notice};
+use crate::rules::{backoff::FailedPodBackoff, notices::Notice};
 
 /// The memory of all sets. An entry is removed when its set is deleted.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct SetMemory {
     /// When the cache has passed this version, expired expectations are removed.
     awaited: Option<Version>,
     /// The last replacements of failed pods, by node.
-    backoffs: BTreeMap<Box<str>, Backoff>,
+    backoffs: BTreeMap<Box<str>, FailedPodBackoff>,
     current: Option<KnownRevision>,
     last_failed_node: Option<Box<str>>,
 }
@@ -153,7 +153,7 @@ impl Memory {
         let mut sets = self.sets.lock();
         let backoffs = &mut sets.entry(set.clone()).or_default().backoffs;
         backoffs.retain(|_, it| !it.has_expired(now));
-        let next = Backoff::next(backoffs.get(node).copied(), generation, now);
+        let next = FailedPodBackoff::next(backoffs.get(node).copied(), generation, now);
         backoffs.insert(node.into(), next);
     }
 

@@ -149,11 +149,11 @@ async fn resolve(
     let Err(source) = send(ctx, owner, write).await else { return Ok(None) };
     // Even a refusal does not show what the first request has done.
     let ends_at = end_of_request(&source, ctx.clock.now()).map_or(*ends_at, |it| it.max(*ends_at));
-    Err(add_unknown(ctx, owner, UnknownWrite { ends_at, ..unknown.clone() }, source))
+    Err(record_unknown(ctx, owner, UnknownWrite { ends_at, ..unknown.clone() }, source))
 }
 
-/// Keeps a write whose outcome is unknown. Returns the error of the sync.
-fn add_unknown(ctx: &Ctx, owner: &Owner, unknown: UnknownWrite, source: ApiError) -> ApplyError {
+/// Records a write whose outcome is unknown. Returns the error of the sync.
+fn record_unknown(ctx: &Ctx, owner: &Owner, unknown: UnknownWrite, source: ApiError) -> ApplyError {
     let failure = unknown.write.error_of(source);
     let left = unknown.ends_at.saturating_duration_since(ctx.clock.now());
     if !left.is_zero() {
@@ -203,7 +203,7 @@ async fn apply_all(
         let Some(set) = snapshot.sets.get(change.at) else { continue };
         let write = Write::Patch { set: set.clone(), replicas: change.replicas, body: new_set::patch(set, change) };
         if let Err(source) = send(ctx, owner, &write).await {
-            return Err(keep_unknown(ctx, owner, snapshot.deployment.generation, write, source));
+            return Err(record_if_unknown(ctx, owner, snapshot.deployment.generation, write, source));
         }
     }
     for set in delete.iter().filter_map(|at| snapshot.sets.get(*at)) {
@@ -213,13 +213,13 @@ async fn apply_all(
     Ok(())
 }
 
-/// Keeps a failed write if it may have happened. Returns the error of the sync.
-fn keep_unknown(ctx: &Ctx, owner: &Owner, generation: i64, write: Write, source: ApiError) -> ApplyError {
+/// Records a failed write if it may have happened. Returns the error of the sync.
+fn record_if_unknown(ctx: &Ctx, owner: &Owner, generation: i64, write: Write, source: ApiError) -> ApplyError {
     let now = ctx.clock.now();
     match end_of_request(&source, now) {
         Some(ends_at) => {
             let repeat_until = now + REPEAT_FOR;
-            add_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until, generation }, source)
+            record_unknown(ctx, owner, UnknownWrite { write, ends_at, repeat_until, generation }, source)
         }
         None => write.error_of(source),
     }
@@ -269,7 +269,7 @@ async fn create_set(
                 ctx.send_event(owner, EventType::Warning, CREATE_ERROR, message.clone());
                 applied.created = Created::Refused(message);
             }
-            Err(keep_unknown(ctx, owner, snapshot.deployment.generation, write, source))
+            Err(record_if_unknown(ctx, owner, snapshot.deployment.generation, write, source))
         }
     }
 }

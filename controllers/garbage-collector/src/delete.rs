@@ -125,32 +125,35 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
             ctx.meters.clear_unresolved(item.uid());
             Ok(Outcome::Done)
         }
-        NextStep::LookUp(claimed) => look_up(ctx, item, claimed, asked).await,
+        NextStep::LookUp(referenced) => look_up(ctx, item, referenced, asked).await,
         NextStep::Foreground(object) => finish_foreground(ctx, item, &object, asked).await,
         NextStep::CheckOwners(object) => check_and_carry_out(ctx, item, object, dependents, asked).await,
     }
 }
 
 /// Reads an owner that no monitor has shown, or whose type is no longer watched.
-async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates, asked_at: Restores) -> Result<Outcome, Error> {
-    let record = |why| record_unresolved(ctx, item, &claimed, &claimed, why);
-    let resource = match ctx.kinds.resource(&claimed.api_version, &claimed.kind) {
+async fn look_up(ctx: &Ctx, item: &Item, referenced: Coordinates, asked_at: Restores) -> Result<Outcome, Error> {
+    let record = |why| record_unresolved(ctx, item, &referenced, &referenced, why);
+    let resource = match ctx.kinds.resource(&referenced.api_version, &referenced.kind) {
         Ok(resource) => resource,
         Err(unknown) => {
             record(UnresolvedReason::UnknownKind);
             return Ok(match unknown {
-                KindError::Unserved { .. } => on_unserved_type(ctx, item, &claimed),
+                KindError::Unserved { .. } => on_unserved_type(ctx, item, &referenced),
                 KindError::Ambiguous { .. } => ctx.requeue_later(item),
             });
         }
     };
-    let asked = match owner_reads::locate(&resource, Box::new(claimed.clone())) {
+    let asked = match owner_reads::locate(&resource, Box::new(referenced.clone())) {
         Ok(asked) => asked,
         Err(unlocatable) => {
             record(UnresolvedReason::from(unlocatable));
             // The object was observed, its type was removed, and the type came back with another scope.
             if ctx.graph.unblock_owners(item.uid()) {
-                tracing::warn!(object = %claimed, "An owner no longer waits for an object that cannot exist any more");
+                tracing::warn!(
+                    object = %referenced,
+                    "An owner no longer waits for an object that cannot exist any more"
+                );
             }
             // A retry would give the same result.
             return Ok(Outcome::Done);
@@ -159,25 +162,25 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates, asked_at: Restore
     match owner_reads::read_owner(ctx, &resource, &asked).await {
         Ok(OwnerState::Gone(gone) | OwnerState::Orphaned(gone)) => {
             ctx.meters.clear_unresolved(item.uid());
-            ctx.graph.on_proved_absent(&claimed, gone, asked_at);
+            ctx.graph.on_proved_absent(&referenced, gone, asked_at);
             Ok(Outcome::Done)
         }
         Ok(OwnerState::Waiting(_) | OwnerState::Live(_)) => {
             ctx.meters.clear_unresolved(item.uid());
             // Poll until a watch shows it: it may be created and deleted without an event, and its dependents would
             // stay (#56121).
-            tracing::debug!(object = %claimed, "An owner exists that no watch has shown");
+            tracing::debug!(object = %referenced, "An owner exists that no watch has shown");
             Ok(ctx.requeue_later(item))
         }
         Err(source) if requests::postponed_for(&source).is_some() => {
-            Err(Error::Unproved { object: Box::new(claimed), source })
+            Err(Error::Unproved { object: Box::new(referenced), source })
         }
         Err(source) => {
             let why = UnresolvedReason::from(&source);
             record(why);
             match why {
                 UnresolvedReason::NotServed => Ok(ctx.requeue_later(item)),
-                _ => Err(Error::Unproved { object: Box::new(claimed), source }),
+                _ => Err(Error::Unproved { object: Box::new(referenced), source }),
             }
         }
     }
@@ -185,18 +188,21 @@ async fn look_up(ctx: &Ctx, item: &Item, claimed: Coordinates, asked_at: Restore
 
 /// Handles an object whose type is unknown. If a monitor had shown it, it may be gone with its type, and no event will
 /// ever show that. So the owners that it blocks wait only for a limited time.
-fn on_unserved_type(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
+fn on_unserved_type(ctx: &Ctx, item: &Item, referenced: &Coordinates) -> Outcome {
     // Only an object that a monitor has shown can block an owner, so its type was served once.
     if !ctx.graph.read(|graph| graph.is_unwatched_blocker(item.uid())) {
         return ctx.requeue_later(item);
     }
-    let of = TypeName { api_version: claimed.api_version.clone(), kind: claimed.kind.clone() };
+    let of = TypeName { api_version: referenced.api_version.clone(), kind: referenced.kind.clone() };
     let left = ctx.kinds.remaining_block(&of, ctx.clock.now());
     if !left.is_zero() {
         return Outcome::After(left);
     }
     if ctx.graph.unblock_owners(item.uid()) {
-        tracing::warn!(object = %claimed, "An owner no longer waits for an object whose type is not served any more");
+        tracing::warn!(
+            object = %referenced,
+            "An owner no longer waits for an object whose type is not served any more"
+        );
     }
     ctx.requeue_later(item)
 }

@@ -4,10 +4,10 @@
 //! does no I/O and reads no clock. It makes no decision: before each write, the facts are read live.
 //!
 //! A node is *observed* while a monitor shows its object. Before that, or after its type is no longer watched, it is
-//! *virtual*: a reference names it, rightly or wrongly, and a worker must look it up at the claimed coordinates. After
-//! its deletion, a node is kept as *gone* as long as a reference names it. So each reference leads to a node, and an
-//! owner that is observed late finds its dependents. A node that is not observed is removed with the last reference to
-//! it, so no lookup is useless.
+//! *virtual*: a reference names it, rightly or wrongly, and a worker must look it up at the referenced coordinates.
+//! After its deletion, a node is kept as *gone* as long as a reference names it. So each reference leads to a node, and
+//! an owner that is observed late finds its dependents. A node that is not observed is removed with the last reference
+//! to it, so no lookup is useless.
 //!
 //! Five situations make an item due:
 //! - a reference to an unknown owner: the owner, because it may be long gone;

@@ -114,7 +114,7 @@ impl SharedGraph {
         self.graph.lock().blocking(owner)
     }
 
-    /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
+    /// The proof that the referenced object is gone, either as a cluster-scoped object or in the namespace of its
     /// dependent.
     pub(crate) fn absence_proof(&self, claim: &Coordinates) -> Option<Gone> {
         self.absence_proof_in(&self.graph.lock(), claim)
@@ -287,7 +287,7 @@ impl GraphUpdate<'_> {
 fn report_misplaced(recorder: &Recorder, misplaced: &Misplaced) {
     let Misplaced { dependent, owner } = misplaced;
     let namespace = &dependent.namespace;
-    let named = Coordinates::claimed(owner, namespace);
+    let named = Coordinates::referenced(owner, namespace);
     let message = format!("ownerRef {named} does not exist in namespace \"{namespace}\"");
     tracing::warn!(object = %dependent, %message, "An object names an owner that it cannot have");
     recorder.event(&reference(dependent), EventType::Warning, "OwnerRefInvalidNamespace", message);

@@ -6,7 +6,7 @@ use api::{Job, Pod, Typed};
 use client::{ApiError, NotSent, Written};
 use serde_json::value::RawValue;
 use workload::{
-    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError,
+    Claimed, Owner, PodControl, PodFields, PodTemplate, PreparedTemplate, SlowStart, StageStart, TemplateError,
     UnknownOutcomes, is_gone, longest_create, newest_pods,
 };
 
@@ -371,8 +371,8 @@ impl BodyBuilder {
         }
         let template = template.prepare(owner);
         let generate_name = owner.generate_name();
-        let extra = Extra { generate_name: &generate_name, ..Extra::default() };
-        let plain = if job.is_indexed() { None } else { Some(template.pod(extra).map_err(ApplyError::Encode)?) };
+        let fields = PodFields { generate_name: &generate_name, ..PodFields::default() };
+        let plain = if job.is_indexed() { None } else { Some(template.pod(fields).map_err(ApplyError::Encode)?) };
         Ok(Self { template, name: owner.name.clone(), plain })
     }
 
@@ -391,12 +391,12 @@ impl BodyBuilder {
         if ignored > 0 {
             annotations.push((IGNORED, &ignored_text));
         }
-        self.template.pod(Extra {
+        self.template.pod(PodFields {
             generate_name: &prefix(&self.name, &index),
             labels: &[(INDEX, &index)],
             annotations: &annotations,
             hostname: Some(&format!("{}-{index}", self.name)),
-            ..Extra::default()
+            ..PodFields::default()
         })
     }
 }

@@ -151,7 +151,7 @@ fn on_pod_deleted(ctx: &Ctx, gone: &Entry<Pod>) {
     ctx.memory.end_finalizer_removal(meta.uid);
     let Some(owner) = owner else { return };
     ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
-    if let OwnerJob::Working(key) | OwnerJob::Unknown(key) = owner_job(ctx, meta.namespace, owner) {
+    if let OwnerJob::Unfinished(key) | OwnerJob::Unknown(key) = owner_job(ctx, meta.namespace, owner) {
         // A pod that was already counted leaves nothing to do.
         let counted = readable(gone).is_some_and(|it| is_terminal(it) && !has_our_finalizer(&meta));
         enqueue(ctx, key, &owner.uid, if counted { Urgency::Batched } else { Urgency::Immediate });
@@ -194,7 +194,7 @@ impl PodEvent<'_> {
             }
         }
         match resolved {
-            OwnerJob::Working(key) | OwnerJob::Unknown(key) if !self.initial => {
+            OwnerJob::Unfinished(key) | OwnerJob::Unknown(key) if !self.initial => {
                 enqueue(self.ctx, key, &owner.uid, self.urgency(None));
             }
             OwnerJob::Finished if has_our_finalizer(&self.meta) => self.enqueue_owner_finalizer_removals(owner),
@@ -216,8 +216,8 @@ impl PodEvent<'_> {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
         }
         match resolved {
-            OwnerJob::Working(key) if !self.initial => enqueue(self.ctx, key, &owner.uid, self.urgency(old)),
-            OwnerJob::Working(_) => {}
+            OwnerJob::Unfinished(key) if !self.initial => enqueue(self.ctx, key, &owner.uid, self.urgency(old)),
+            OwnerJob::Unfinished(_) => {}
             OwnerJob::Unknown(key) => {
                 // The sync decides when the cache can be read. If no Job counts the pod, its finalizer must be removed.
                 enqueue(self.ctx, key, &owner.uid, Urgency::Immediate);
@@ -240,7 +240,7 @@ impl PodEvent<'_> {
         if let Some(before) = before.filter(|_| !same_owner) {
             // The pod was lost but has not ended, so its slot stays occupied.
             self.ctx.memory.expectations.deletion_observed(&before.uid, is.uid);
-            if let OwnerJob::Working(key) | OwnerJob::Unknown(key) = owner_job(self.ctx, was.namespace, before) {
+            if let OwnerJob::Unfinished(key) | OwnerJob::Unknown(key) = owner_job(self.ctx, was.namespace, before) {
                 enqueue(self.ctx, key, &before.uid, Urgency::Immediate);
             }
         }
@@ -255,7 +255,7 @@ impl PodEvent<'_> {
             return self.on_orphan(was.controller().is_some() || labels(old) != labels(self.new));
         };
         match owner_job(self.ctx, is.namespace, now) {
-            OwnerJob::Working(key) | OwnerJob::Unknown(key) => {
+            OwnerJob::Unfinished(key) | OwnerJob::Unknown(key) => {
                 enqueue(self.ctx, key, &now.uid, if same_owner { self.urgency(Some(old)) } else { Urgency::Immediate });
             }
             OwnerJob::Finished if has_our_finalizer(is) => self.enqueue_owner_finalizer_removals(now),
@@ -297,7 +297,7 @@ impl PodEvent<'_> {
 /// The state of the Job that a pod names as its controller.
 enum OwnerJob {
     /// It exists and has not finished.
-    Working(ObjectKey),
+    Unfinished(ObjectKey),
     /// It has finished.
     Finished,
     /// It does not exist, or another Job has its name.
@@ -314,7 +314,7 @@ fn owner_job(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> OwnerJob {
         Ok(Some(job)) if job.meta.uid == owner.uid && !ctx.managed_jobs.contains(&job) => OwnerJob::Foreign,
         Ok(Some(job)) if job.meta.uid != owner.uid => missing(ctx),
         Ok(Some(job)) if job.is_finished() => OwnerJob::Finished,
-        Ok(Some(_)) => OwnerJob::Working(key()),
+        Ok(Some(_)) => OwnerJob::Unfinished(key()),
         Err(_) => OwnerJob::Unknown(key()),
         Ok(None) => missing(ctx),
     }

@@ -16,7 +16,7 @@ use crate::{
     memory::{BATCH, SyncInputs},
     rules::{
         accounting, ending,
-        plan::{Action, Plan, PodChange, Waiting, plan},
+        plan::{Action, CreationDelay, Plan, PodChange, plan},
         snapshot::{ClaimedPod, FINALIZER, SnapshotInputs, Unseen, gather},
     },
 };
@@ -206,7 +206,7 @@ fn requeue(after: Option<Duration>) -> Outcome {
 /// Sends an event once when the creation limit applies.
 fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     let is_limited = match plan.waiting {
-        Some(Waiting::CreationLimit) => true,
+        Some(CreationDelay::CreationLimit) => true,
         None => false,
         // Other reasons do not change the state of `creation_limit`.
         Some(_) => return,

@@ -16,10 +16,10 @@ pub(crate) struct SlowLimit(Mutex<Inner>);
 
 struct Inner {
     free: usize,
-    queue: Vec<Waiting>,
+    queue: Vec<Waiter>,
 }
 
-struct Waiting {
+struct Waiter {
     uid: Uid,
     last_request: Instant,
 }
@@ -47,7 +47,7 @@ impl SlowLimit {
         }
         match place.and_then(|it| queue.get_mut(it)) {
             Some(waiting) => waiting.last_request = now,
-            None => queue.push(Waiting { uid: uid.clone(), last_request: now }),
+            None => queue.push(Waiter { uid: uid.clone(), last_request: now }),
         }
         None
     }

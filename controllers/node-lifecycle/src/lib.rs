@@ -3,8 +3,9 @@
 //! Guarantees: a node becomes Unknown only after a whole grace period without a sign of life, which is a renewed Lease
 //! or a new heartbeat. This process must have observed the whole period, and a live read of the Lease must confirm it.
 //! The node gets the NoExecute taint `unreachable` only while it is still silent, at upstream's pace and in upstream's
-//! disruption modes. No node is judged while a watch of nodes or Leases is interrupted or stale. A node whose Lease
-//! cannot be read is not judged. Every write of a node has the resourceVersion of the state on which it is based.
+//! disruption modes. The health of nodes is not checked while a watch of nodes or Leases is interrupted or stale. A
+//! node whose Lease cannot be read is not checked. Every write of a node has the resourceVersion of the state on which
+//! it is based.
 //!
 //! Reading order: `sync` (one node, top to bottom), `pass` (the modes of all zones), `pods` (marks a pod as not ready),
 //! `handlers`. Then `rules`, which decides and is pure. Then the state machines: `nodes` (what was observed) and
@@ -101,8 +102,8 @@ pub const REGISTRATION: Registration = Registration {
             name: "node-monitor-period",
             kind: FlagKind::Duration,
             default: "5s",
-            help: "How often the modes of all zones are determined; less than 100ms counts as 100ms. A node is judged \
-                   when its own grace period is over.",
+            help: "How often the modes of all zones are determined; less than 100ms counts as 100ms. The health of a \
+                   node is checked when its own grace period is over.",
             is_upstream: true,
         },
         ControllerFlag {
@@ -329,11 +330,11 @@ struct State {
     modes: BTreeMap<Atom, Mode>,
     /// Since when all zones have been fully disrupted.
     disrupted_since: Option<BootInstant>,
-    /// The version of a Lease that a live read returned and the cache did not contain, and the time of the read. No
-    /// node is judged until the cache contains it (KEP-5647).
+    /// The version of a Lease that a live read returned and the cache did not contain, and the time of the read. The
+    /// health of nodes is not checked until the cache contains it (KEP-5647).
     stale_leases: Option<(Version, BootInstant)>,
-    /// A live read of a Lease failed. No node is judged until this time.
+    /// A live read of a Lease failed. The health of nodes is not checked until this time.
     unreadable_until: Option<BootInstant>,
-    /// Whether the last check found that no node may be judged.
+    /// Whether the last check found that the health of nodes may not be checked.
     is_suspended: bool,
 }

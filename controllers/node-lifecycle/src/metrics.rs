@@ -59,15 +59,16 @@ impl Meters {
             suspended: metrics
                 .gauges(
                     "mini_kcm_node_lifecycle_suspended",
-                    "1 while no node may be judged, because a watch of nodes or Leases is interrupted or stale. A standby \
-                     sets it too.",
+                    "1 while the health of nodes is not checked, because a watch of nodes or Leases is interrupted or \
+                     stale. A standby sets it too.",
                     none,
                 )
                 .with_label_values(none),
             failed_reads: metrics
                 .counters(
                     "mini_kcm_node_lifecycle_failed_lease_reads_total",
-                    "Live reads of Leases that failed. The node was not judged. Only the leader reads Leases.",
+                    "Live reads of Leases that failed. The health of the node was not checked. Only the leader reads \
+                     Leases.",
                     none,
                 )
                 .with_label_values(none),
@@ -106,7 +107,7 @@ impl Meters {
         self.pass_duration.observe(took.as_secs_f64());
     }
 
-    /// Sets whether no node is judged now.
+    /// Sets whether the check of the health of nodes is suspended.
     pub(crate) fn set_suspended(&self, is_suspended: bool) {
         self.suspended.set(i64::from(is_suspended));
     }

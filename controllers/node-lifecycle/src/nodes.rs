@@ -24,13 +24,13 @@ const MARK_DELAY: Duration = Duration::from_secs(10);
 /// All known nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    known: BTreeMap<Box<str>, Known>,
+    known: BTreeMap<Box<str>, ObservedNode>,
     grace: Duration,
     startup_grace: Duration,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ObservedNode {
     uid: Uid,
     version: Version,
     zone: Atom,
@@ -40,7 +40,7 @@ struct Known {
     /// lastHeartbeatTime of Ready.
     heartbeat: Option<i64>,
     /// When this process last observed a sign of life. `None` for a node that was Unknown when it was first observed.
-    heard: Option<BootInstant>,
+    last_sign_of_life: Option<BootInstant>,
     first_observed: BootInstant,
     /// Since when this process has observed the status of Ready.
     ready_since: BootInstant,
@@ -104,7 +104,7 @@ impl Nodes {
             known.version = node.meta.version.clone();
             let has_reported = known.heartbeat != heartbeat || known.ready.is_some() != status.is_some();
             if has_reported && !by_controller {
-                known.heard = Some(now);
+                known.last_sign_of_life = Some(now);
             }
             known.is_excluded = is_excluded;
             known.heartbeat = heartbeat;
@@ -118,20 +118,20 @@ impl Nodes {
             let left = std::mem::replace(&mut known.zone, zone);
             return Some(left).filter(|it| *it != known.zone);
         }
-        let heard = match ready {
+        let last_sign_of_life = match ready {
             // The last leader found it silent.
             Some(_) if by_controller => None,
             // Upstream counts from the creation of a node without Ready, by two clocks that may differ.
             _ => Some(now),
         };
-        let known = Known {
+        let known = ObservedNode {
             uid: node.meta.uid.clone(),
             version: node.meta.version.clone(),
             zone,
             is_excluded,
             ready: status,
             heartbeat,
-            heard,
+            last_sign_of_life,
             first_observed: now,
             ready_since: now,
             marked: None,
@@ -149,7 +149,7 @@ impl Nodes {
     /// The Lease of a node was renewed.
     pub(crate) fn on_renewal(&mut self, name: &str, now: BootInstant) {
         if let Some(known) = self.known.get_mut(name) {
-            known.heard = Some(now);
+            known.last_sign_of_life = Some(now);
         }
     }
 
@@ -166,8 +166,8 @@ impl Nodes {
             return Silence::Remaining(self.grace);
         };
         let grace = self.grace_of(known);
-        let silent_for = match known.heard {
-            Some(heard) => now.saturating_since(heard),
+        let silent_for = match known.last_sign_of_life {
+            Some(last_sign_of_life) => now.saturating_since(last_sign_of_life),
             None => {
                 let unrenewed_for = renewed.map_or(Duration::MAX, |it| age(it, wall));
                 unrenewed_for.max(now.saturating_since(known.first_observed))
@@ -179,14 +179,14 @@ impl Nodes {
         }
     }
 
-    fn grace_of(&self, known: &Known) -> Duration {
+    fn grace_of(&self, known: &ObservedNode) -> Duration {
         if known.ready.is_none() { self.startup_grace } else { self.grace }
     }
 
     /// This time does not count as silence, because we could not observe the nodes.
     pub(crate) fn on_missed(&mut self, missed: Duration, now: BootInstant) {
-        for heard in self.known.values_mut().filter_map(|it| it.heard.as_mut()) {
-            *heard = now.min(*heard + missed);
+        for last_sign_of_life in self.known.values_mut().filter_map(|it| it.last_sign_of_life.as_mut()) {
+            *last_sign_of_life = now.min(*last_sign_of_life + missed);
         }
     }
 
@@ -196,10 +196,12 @@ impl Nodes {
         let (grace, startup_grace) = (self.grace, self.startup_grace);
         for known in self.known.values_mut().filter(|it| it.ready != Some(ConditionStatus::Unknown)) {
             let grace = if known.ready.is_none() { startup_grace } else { grace };
-            let was_over =
-                known.heard.zip(unless_over_at).is_some_and(|(heard, at)| at.saturating_since(heard) > grace);
+            let was_over = known
+                .last_sign_of_life
+                .zip(unless_over_at)
+                .is_some_and(|(last_sign_of_life, at)| at.saturating_since(last_sign_of_life) > grace);
             if !was_over {
-                known.heard = Some(now);
+                known.last_sign_of_life = Some(now);
             }
         }
     }
@@ -247,7 +249,8 @@ impl Nodes {
             if known.ready == Some(ConditionStatus::True) {
                 counts.ready += 1;
                 let limit = self.grace_of(known).mul_f64(SUSPECT);
-                counts.suspect += usize::from(known.heard.is_some_and(|it| now.saturating_since(it) > limit));
+                counts.suspect +=
+                    usize::from(known.last_sign_of_life.is_some_and(|it| now.saturating_since(it) > limit));
             }
         }
         zones

@@ -103,24 +103,24 @@ fn observe(ctx: &Ctx, node: &Node) {
 
 /// `has_turn` becomes true when the node takes the turn of its zone. It remains true for further attempts.
 async fn reconcile(ctx: &Ctx, node: Arc<Node>, has_turn: &mut bool) -> Result<Outcome, SyncError> {
-    let (node, judged) = judge(ctx, node).await?;
+    let (node, checked) = check_health(ctx, node).await?;
     let marking = mark_pods(ctx, &node)?;
-    let no_execute = no_execute(ctx, &node, judged, has_turn).await;
+    let no_execute = no_execute(ctx, &node, checked, has_turn).await;
     write_taints_and_labels(ctx, &node, no_execute).await?;
-    let waits = [judged.wait(), marking].into_iter().flatten().min();
+    let waits = [checked.wait(), marking].into_iter().flatten().min();
     Ok(waits.map_or(Outcome::Done, Outcome::After))
 }
 
-/// What [`judge`] found.
+/// What [`check_health`] found.
 #[derive(Debug, Clone, Copy)]
-enum Judged {
-    /// The node has this time left, or it could not be judged and is synced again after this time.
+enum HealthCheck {
+    /// The node has this time left, or its health could not be checked and it is synced again after this time.
     NotYet(Duration),
     /// It is silent. `is_confirmed` is true if this sync has made the live read.
     Silent { is_confirmed: bool },
 }
 
-impl Judged {
+impl HealthCheck {
     fn wait(self) -> Option<Duration> {
         match self {
             Self::NotYet(wait) => Some(wait),
@@ -130,15 +130,15 @@ impl Judged {
 }
 
 /// Sets the conditions of a node to Unknown if it has been silent for its grace period. Returns the node as stored.
-async fn judge(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, Judged), SyncError> {
+async fn check_health(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, HealthCheck), SyncError> {
     if let Silence::Remaining(remaining) = live::silence(ctx, &node) {
-        return Ok((node, Judged::NotYet(remaining)));
+        return Ok((node, HealthCheck::NotYet(remaining)));
     }
     let Some(changes) = unknown_conditions(&node, ctx.clock.wall()) else {
-        return Ok((node, Judged::Silent { is_confirmed: false }));
+        return Ok((node, HealthCheck::Silent { is_confirmed: false }));
     };
     if let Confirmation::NotNow(wait) = confirm_silence(ctx, &node).await {
-        return Ok((node, Judged::NotYet(wait)));
+        return Ok((node, HealthCheck::NotYet(wait)));
     }
     let patch = Patch::Strategic(conditions::patch(&node, &changes));
     let resource = Node::resource();
@@ -152,11 +152,11 @@ async fn judge(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, Judged), SyncEr
     stored.meta.version = written.version;
     observe(ctx, &stored);
     // It may have renewed its Lease during the write.
-    let judged = match live::silence(ctx, &stored) {
-        Silence::Over => Judged::Silent { is_confirmed: true },
-        Silence::Remaining(remaining) => Judged::NotYet(remaining),
+    let checked = match live::silence(ctx, &stored) {
+        Silence::Over => HealthCheck::Silent { is_confirmed: true },
+        Silence::Remaining(remaining) => HealthCheck::NotYet(remaining),
     };
-    Ok((Arc::new(stored), judged))
+    Ok((Arc::new(stored), checked))
 }
 
 /// Enqueues the pods of a node that is not ready, unless this process has done so for this status (k/k#125618,
@@ -183,17 +183,17 @@ fn mark_pods(ctx: &Ctx, node: &Node) -> Result<Option<Duration>, SyncError> {
 
 /// What to do about the NoExecute taints. A node without one waits for its turn in the zone. One of the two taints
 /// replaces the other one at once.
-async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool) -> NoExecute {
+async fn no_execute(ctx: &Ctx, node: &Node, checked: HealthCheck, has_turn: &mut bool) -> NoExecute {
     let name: Atom = (&*node.meta.name).into();
-    let (wants_taint, is_confirmed) = match (readiness(node), judged) {
+    let (wants_taint, is_confirmed) = match (readiness(node), checked) {
         (Some(ConditionStatus::True), _) => {
             withdraw(ctx, &name);
             return NoExecute::Remove;
         }
         (Some(ConditionStatus::False), _) => (true, true),
-        (Some(ConditionStatus::Unknown), Judged::Silent { is_confirmed }) => (true, is_confirmed),
+        (Some(ConditionStatus::Unknown), HealthCheck::Silent { is_confirmed }) => (true, is_confirmed),
         // Its Lease is renewed, though its kubelet has not written the status yet.
-        (Some(ConditionStatus::Unknown), Judged::NotYet(_)) => (false, false),
+        (Some(ConditionStatus::Unknown), HealthCheck::NotYet(_)) => (false, false),
         (None | Some(ConditionStatus::Other(_)), _) => (false, false),
     };
     if !wants_taint {
@@ -204,17 +204,17 @@ async fn no_execute(ctx: &Ctx, node: &Node, judged: Judged, has_turn: &mut bool)
     let decision = decide(ctx, node, &name, has_turn, is_confirmed);
     enqueue_next(ctx, &name, Duration::ZERO);
     match decision {
-        // No node is judged now, and the pass enqueues only nodes that wait for a first taint.
-        Decision::Final(NoExecute::Keep) if needs_other_taint(node) => {
+        // The health of nodes is not checked now, and the pass enqueues only nodes that wait for a first taint.
+        TaintDecision::Final(NoExecute::Keep) if needs_other_taint(node) => {
             ctx.queue.add_after(Key::Node(name), RETRY);
             NoExecute::Keep
         }
-        Decision::Final(no_execute) => no_execute,
+        TaintDecision::Final(no_execute) => no_execute,
         // The node may have waited long for its turn, so it may not be silent any more.
-        Decision::Confirm => match confirm_silence(ctx, node).await {
+        TaintDecision::Confirm => match confirm_silence(ctx, node).await {
             Confirmation::Confirmed => match decide(ctx, node, &name, has_turn, true) {
-                Decision::Final(no_execute) => no_execute,
-                Decision::Confirm => NoExecute::Keep,
+                TaintDecision::Final(no_execute) => no_execute,
+                TaintDecision::Confirm => NoExecute::Keep,
             },
             Confirmation::NotNow(wait) => {
                 // Otherwise nodes that cannot be confirmed would enqueue each other without a pause.
@@ -232,36 +232,36 @@ fn needs_other_taint(node: &Node) -> bool {
 }
 
 /// The result of [`decide`].
-enum Decision {
+enum TaintDecision {
     Final(NoExecute),
     /// It is the node's turn, if it is still silent.
     Confirm,
 }
 
 /// Determines the modes, decides and takes the turn under one lock, so that nothing changes in between.
-fn decide(ctx: &Ctx, node: &Node, name: &Atom, has_turn: &mut bool, is_confirmed: bool) -> Decision {
+fn decide(ctx: &Ctx, node: &Node, name: &Atom, has_turn: &mut bool, is_confirmed: bool) -> TaintDecision {
     let mut state = ctx.state.lock();
     update_modes(ctx, &mut state);
-    let Some(zone) = state.nodes.zone(name).cloned() else { return Decision::Final(NoExecute::Keep) };
+    let Some(zone) = state.nodes.zone(name).cloned() else { return TaintDecision::Final(NoExecute::Keep) };
     if state.disrupted_since.is_some() {
-        return Decision::Final(NoExecute::Remove);
+        return TaintDecision::Final(NoExecute::Remove);
     }
     let is_suspended = live::is_suspended(ctx, &mut state);
     if has_no_execute(node) {
         state.pacing.withdraw(&zone, name);
-        return Decision::Final(if is_suspended { NoExecute::Keep } else { NoExecute::Set });
+        return TaintDecision::Final(if is_suspended { NoExecute::Keep } else { NoExecute::Set });
     }
     state.pacing.add(&zone, name);
     let now = ctx.clock.boot();
     if is_suspended {
-        return Decision::Final(NoExecute::Keep);
+        return TaintDecision::Final(NoExecute::Keep);
     }
     if !is_confirmed {
         let is_turn = *has_turn || state.pacing.is_turn(&zone, name, now);
-        return if is_turn { Decision::Confirm } else { Decision::Final(NoExecute::Keep) };
+        return if is_turn { TaintDecision::Confirm } else { TaintDecision::Final(NoExecute::Keep) };
     }
     *has_turn = *has_turn || state.pacing.take_turn(&zone, name, now);
-    Decision::Final(if *has_turn { NoExecute::Set } else { NoExecute::Keep })
+    TaintDecision::Final(if *has_turn { NoExecute::Set } else { NoExecute::Keep })
 }
 
 /// Removes a node that needs no NoExecute taint any more from the queue of its zone.

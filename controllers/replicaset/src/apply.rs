@@ -7,7 +7,7 @@ use client::ApiError;
 use informer::StoreError;
 use serde_json::value::RawValue;
 use workload::{
-    DeletionReader, Extra, NewestPods, Owner, PodTemplate, RETRY_CHECK, SlowStart, TemplateError, UnknownDeletion,
+    DeletionReader, NewestPods, Owner, PodFields, PodTemplate, RETRY_CHECK, SlowStart, TemplateError, UnknownDeletion,
     UnknownOutcomes, is_from_server, is_gone, longest_create, newest_pods, server_message,
 };
 
@@ -100,8 +100,8 @@ async fn resolve_deletions<K: Kind>(ctx: &Ctx<K>, owner: &Owner) {
     let (resolved, left) = reader.resolve(unknown, enqueue.clone()).await;
     resolved.iter().for_each(|it| ctx.memory.expectations.deletion_observed(&owner.uid, it));
     left.into_iter().for_each(|it| ctx.memory.add_unknown_deletion(&owner.uid, it));
-    let (_, left) = reader.resolve(ctx.memory.take_unwanted_deletions(&owner.uid), enqueue).await;
-    left.into_iter().for_each(|it| ctx.memory.add_unwanted_deletion(&owner.uid, it));
+    let (_, left) = reader.resolve(ctx.memory.take_obsolete_deletions(&owner.uid), enqueue).await;
+    left.into_iter().for_each(|it| ctx.memory.add_obsolete_deletion(&owner.uid, it));
 }
 
 /// Repeats, for some seconds, deletions whose outcome is unknown, because the first requests may have been lost, as
@@ -133,7 +133,7 @@ pub(crate) async fn repeat_deletions<K: Kind>(
             // The set wants the pod again, and replaces it if it is deleted after all. Until that is known the pod does
             // not count as ready, because a Deployment would delete another one.
             ctx.memory.expectations.deletion_observed(&owner.uid, &deletion.pod.meta.uid);
-            ctx.memory.add_unwanted_deletion(&owner.uid, deletion);
+            ctx.memory.add_obsolete_deletion(&owner.uid, deletion);
         } else if deletion.repeat_until > now && again.len() < surplus.saturating_sub(deleted + repeated) {
             again.push(deletion);
         } else {
@@ -231,7 +231,7 @@ fn check_cache<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> Result<(), ApplyError
 fn body(set: &ReplicaSet, owner: &Owner) -> Result<Box<RawValue>, ApplyError> {
     let template: &RawValue = serde_json::from_str(&set.spec.template).map_err(TemplateError::Decode)?;
     let template = PodTemplate::parse(template)?.prepare(owner);
-    Ok(template.pod(Extra { generate_name: &owner.generate_name(), ..Extra::default() })?)
+    Ok(template.pod(PodFields { generate_name: &owner.generate_name(), ..PodFields::default() })?)
 }
 
 /// Whether the cached set has the generation for which the plan was made, and is not being deleted. Hundreds of calls

@@ -35,7 +35,7 @@ struct SetMemory {
     /// The deletions whose outcome is unknown.
     unknown_deletions: Vec<UnknownDeletion>,
     /// Those that are no longer needed, for example because `replicas` was raised. Their requests may still succeed.
-    unwanted_deletions: Vec<UnknownDeletion>,
+    obsolete_deletions: Vec<UnknownDeletion>,
     /// The created pods that may not count as pods of the set, with their names.
     created: Vec<(Box<str>, Uid)>,
     /// When a creation was refused because the namespace is terminating.
@@ -49,7 +49,7 @@ struct SetMemory {
 impl SetMemory {
     /// When the outcomes of writes must be checked.
     fn checks(&self, now: Instant) -> impl Iterator<Item = Instant> {
-        let deletions = self.unknown_deletions.iter().chain(&self.unwanted_deletions).map(move |it| it.next_check(now));
+        let deletions = self.unknown_deletions.iter().chain(&self.obsolete_deletions).map(move |it| it.next_check(now));
         deletions.chain(self.unknown_creates.next_check())
     }
 }
@@ -111,18 +111,18 @@ impl Memory {
     }
 
     /// Returns and removes the deletions with an unknown outcome whose pods the set wants again.
-    pub(crate) fn take_unwanted_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
-        self.change_existing(set, |it| std::mem::take(&mut it.unwanted_deletions)).unwrap_or_default()
+    pub(crate) fn take_obsolete_deletions(&self, set: &Uid) -> Vec<UnknownDeletion> {
+        self.change_existing(set, |it| std::mem::take(&mut it.obsolete_deletions)).unwrap_or_default()
     }
 
     /// Keeps a deletion with an unknown outcome whose pod the set wants again.
-    pub(crate) fn add_unwanted_deletion(&self, set: &Uid, deletion: UnknownDeletion) {
-        self.change(set, |it| it.unwanted_deletions.push(deletion));
+    pub(crate) fn add_obsolete_deletion(&self, set: &Uid, deletion: UnknownDeletion) {
+        self.change(set, |it| it.obsolete_deletions.push(deletion));
     }
 
     /// The pods that the set wants again and that may still be deleted.
-    pub(crate) fn doubtful_pods(&self, set: &Uid) -> Vec<Uid> {
-        self.change_existing(set, |it| it.unwanted_deletions.iter().map(|it| it.pod.meta.uid.clone()).collect())
+    pub(crate) fn maybe_deleted_pods(&self, set: &Uid) -> Vec<Uid> {
+        self.change_existing(set, |it| it.obsolete_deletions.iter().map(|it| it.pod.meta.uid.clone()).collect())
             .unwrap_or_default()
     }
 

@@ -20,8 +20,8 @@ use crate::{
         backoff::streak,
         notices::notices,
         plan::{NAMESPACE_CHECK, Plan, PodChange, Snapshot, plan, wanted},
+        pods_to_delete::{NodeRanks, age_ratios, pods_to_delete},
         status::{Managed, next_status, status_write, transfer},
-        victims::{NodeRanks, age_ratios, victims},
     },
 };
 
@@ -109,9 +109,9 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         let plan = plan(&snapshot);
         report(ctx, &owner, &snapshot, &plan, &own);
         next = plan.check_after();
-        let victims = victims_of(ctx, &snapshot, &plan);
-        let deleted = victims.iter().map(|it| it.meta.uid.clone()).collect();
-        let done = apply(ctx, &owner, &snapshot, &plan, victims).await;
+        let pods_to_delete = planned_deletions(ctx, &snapshot, &plan);
+        let deleted = pods_to_delete.iter().map(|it| it.meta.uid.clone()).collect();
+        let done = apply(ctx, &owner, &snapshot, &plan, pods_to_delete).await;
         if ctx.memory.is_namespace_terminating(&owner.uid, ctx.clock.now()) {
             next = earliest(next, Some(NAMESPACE_CHECK));
         }
@@ -125,7 +125,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         // Not all calls were made.
         deleted = ctx.memory.expectations.expected_deletions(&owner.uid);
     }
-    deleted.extend(ctx.memory.doubtful_pods(&owner.uid));
+    deleted.extend(ctx.memory.maybe_deleted_pods(&owner.uid));
     let managed = if is_current { managed } else { Managed::Skipped };
     let managed = done.as_ref().err().map_or(managed, ApplyError::managed);
     // After a lost event nothing else would enqueue the set.
@@ -200,7 +200,7 @@ fn report<K: Kind>(ctx: &Ctx<K>, owner: &Owner, snapshot: &Snapshot<'_>, plan: &
     }
 }
 
-fn victims_of<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Arc<Pod>> {
+fn planned_deletions<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Arc<Pod>> {
     match plan.pods {
         PodChange::Delete(count) => choose(ctx, snapshot, count),
         PodChange::Keep | PodChange::Create(_) => Vec::new(),
@@ -212,12 +212,12 @@ async fn apply<K: Kind>(
     owner: &Owner,
     snapshot: &Snapshot<'_>,
     plan: &Plan,
-    victims: Vec<Arc<Pod>>,
+    pods_to_delete: Vec<Arc<Pod>>,
 ) -> Result<(), ApplyError> {
     match plan.pods {
         PodChange::Keep => Ok(()),
         PodChange::Create(count) => create(ctx, snapshot.set, owner, count).await,
-        PodChange::Delete(_) => delete(ctx, snapshot.set, owner, victims).await,
+        PodChange::Delete(_) => delete(ctx, snapshot.set, owner, pods_to_delete).await,
     }
 }
 
@@ -227,7 +227,7 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
     let Snapshot { set, active, now, .. } = snapshot;
     let mut related: Vec<Arc<Pod>> = Vec::new();
     if let Some(controller) = set.meta.as_ref().controller().filter(|_| count < active.len()) {
-        // Pods of siblings that cannot be decoded are left out. Then the victims are only spread less evenly.
+        // Pods of siblings that cannot be decoded are left out. Then the deleted pods are only spread less evenly.
         for sibling in ctx.of_controller.get(&controller.uid).unwrap_or_default() {
             let uid = sibling.meta().uid;
             if *uid != set.meta.uid {
@@ -237,10 +237,11 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
         }
     }
     let ranks = NodeRanks::of(active.iter().chain(&related));
-    let doubtful: HashSet<Uid> = ctx.memory.doubtful_pods(&set.meta.uid).into_iter().collect();
-    let victims = victims(active, count, ranks, &doubtful, set.spec.min_ready_seconds, *now, ctx.compares_cost);
-    age_ratios(active, &victims, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
-    victims.into_iter().cloned().collect()
+    let maybe_deleted: HashSet<Uid> = ctx.memory.maybe_deleted_pods(&set.meta.uid).into_iter().collect();
+    let pods_to_delete =
+        pods_to_delete(active, count, ranks, &maybe_deleted, set.spec.min_ready_seconds, *now, ctx.compares_cost);
+    age_ratios(active, &pods_to_delete, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
+    pods_to_delete.into_iter().cloned().collect()
 }
 
 /// Stores the status. If the set was changed in the meantime, it is tried once more with its newest state

@@ -6,20 +6,20 @@ use events::EventType;
 use informer::StoreError;
 use revisions::REVISION_LABEL;
 use serde_json::{Map, Value, json, value::RawValue};
-use workload::{Extra, Owner, PodTemplate, RETRY_CHECK, SlowStart, end_of_request, is_gone, server_message};
+use workload::{Owner, PodFields, PodTemplate, RETRY_CHECK, SlowStart, end_of_request, is_gone, server_message};
 
 use crate::{
     Ctx,
-    claims::{self, ClaimsError, is_quota},
     memory::LONGEST_LAG,
     rules::{
         history,
         identity::{NAME_LABEL, ORDINAL_LABEL, claim_name, has_identity, pod_name},
         notices::Notice,
         plan::{Action, Plan, PodRevision},
-        retention::Owners,
+        retention::DesiredOwners,
         rollout::DeleteCause,
     },
+    volume_claims::{self, VolumeClaimError, is_quota},
 };
 
 /// The most actions of the first batch of a stage. With a used-up quota all of them are refused.
@@ -79,7 +79,7 @@ pub(crate) enum ApplyError {
     Claims {
         pod: String,
         #[source]
-        source: ClaimsError,
+        source: VolumeClaimError,
     },
     /// Other data than a patch that replaces the template.
     #[error("the data of the revision {0} has no template")]
@@ -91,9 +91,9 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether the plan may be outdated.
-    fn is_of_set(&self) -> bool {
-        matches!(self, Self::Claims { source: ClaimsError::Set(_) | ClaimsError::SetChanged, .. })
+    /// Whether the plan may be outdated, so that nothing more of it may be done.
+    fn requires_new_plan(&self) -> bool {
+        matches!(self, Self::Claims { source: VolumeClaimError::Set(_) | VolumeClaimError::SetChanged, .. })
     }
 
     fn is_quota(&self) -> bool {
@@ -118,7 +118,7 @@ pub(crate) async fn apply(
     let call = Calls { ctx, set, owner, revisions };
     let mut applied = Applied::default();
     for (at, stage) in plan.stages.iter().enumerate() {
-        if applied.failure.as_ref().is_some_and(|it| it.is_of_set() || plan.independent_stage != Some(at)) {
+        if applied.failure.as_ref().is_some_and(|it| it.requires_new_plan() || plan.independent_stage != Some(at)) {
             continue;
         }
         let mut batches = SlowStart::new(stage.len(), first_batch(stage, plan));
@@ -175,7 +175,7 @@ impl Calls<'_> {
             Action::Repair { pod, ordinal } => self.repair(pod, ordinal).await,
             Action::CorrectClaims { pod, ordinal, is_condemned } => {
                 let owners = self.owners(&pod.meta.name, Some(pod), is_condemned);
-                let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+                let corrected = volume_claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
                 self.on_claims_changed(&pod.meta.name, corrected)
             }
         };
@@ -199,8 +199,8 @@ impl Calls<'_> {
         }
     }
 
-    fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> Owners<'b> {
-        Owners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
+    fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> DesiredOwners<'b> {
+        DesiredOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
     }
 
     /// Creates the claims, then the pod (`CreateStatefulPod`). Claims that exist get their references too.
@@ -208,7 +208,7 @@ impl Calls<'_> {
         let name = pod_name(&self.set.meta.name, ordinal);
         let body = self.body(&name, ordinal, revision)?;
         let owners = self.owners(&name, None, false);
-        if let Err(source) = claims::create_missing(self.ctx, self.owner, &owners, ordinal, true).await {
+        if let Err(source) = volume_claims::create_missing(self.ctx, self.owner, &owners, ordinal, true).await {
             if source.is_from_server() {
                 self.send_pod_event("Create", &name, Some(source.to_string()));
             }
@@ -224,7 +224,7 @@ impl Calls<'_> {
                 return Err(ApplyError::Create { pod: name, source });
             }
         }
-        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        let corrected = volume_claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
         self.on_claims_changed(&name, corrected)?;
         self.send_pod_event("Create", &name, None);
         Ok(())
@@ -240,7 +240,7 @@ impl Calls<'_> {
             && spec.when_scaled == ClaimRetention::Delete
             && !spec.claim_templates.is_empty()
         {
-            let is_current = claims::is_current_on_server(self.ctx, self.set).await;
+            let is_current = volume_claims::is_current_on_server(self.ctx, self.set).await;
             if !is_current.map_err(|source| ApplyError::Delete { pod: name.into(), source })? {
                 return Ok(false);
             }
@@ -275,9 +275,9 @@ impl Calls<'_> {
     async fn complete_claims(&self, pod: &Pod, ordinal: i32) -> Result<(), ApplyError> {
         let name = &*pod.meta.name;
         let owners = self.owners(name, Some(pod), false);
-        let completed = claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
+        let completed = volume_claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
         completed.map_err(|source| ApplyError::Claims { pod: name.to_owned(), source })?;
-        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        let corrected = volume_claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
         self.on_claims_changed(name, corrected)
     }
 
@@ -298,10 +298,10 @@ impl Calls<'_> {
         let is_pod_right = volumes.is_empty() && has_identity(pod);
         if !volumes.is_empty() {
             patch["spec"] = json!({ "volumes": volumes });
-            let created = claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
+            let created = volume_claims::create_missing(self.ctx, self.owner, &owners, ordinal, false).await;
             self.on_claims_changed(name, created)?;
         }
-        let corrected = claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
+        let corrected = volume_claims::correct_owners(self.ctx, self.owner, &owners, ordinal).await;
         self.on_claims_changed(name, corrected)?;
         if is_pod_right {
             self.send_pod_event("Update", name, None);
@@ -324,7 +324,7 @@ impl Calls<'_> {
         }
     }
 
-    fn on_claims_changed(&self, pod: &str, changed: Result<(), ClaimsError>) -> Result<(), ApplyError> {
+    fn on_claims_changed(&self, pod: &str, changed: Result<(), VolumeClaimError>) -> Result<(), ApplyError> {
         changed.map_err(|source| {
             if source.is_from_server() {
                 self.send_pod_event("Update", pod, Some(source.to_string()));
@@ -367,8 +367,13 @@ impl Calls<'_> {
         let ordinal = ordinal.to_string();
         let labels = [(NAME_LABEL, name), (ORDINAL_LABEL, &*ordinal), (REVISION_LABEL, &**revision)];
         let generate_name = self.owner.generate_name();
-        let extra =
-            Extra { generate_name: &generate_name, name, labels: &labels, hostname: Some(name), ..Extra::default() };
-        Ok(template.prepare(self.owner).pod(extra)?)
+        let pod_fields = PodFields {
+            generate_name: &generate_name,
+            name,
+            labels: &labels,
+            hostname: Some(name),
+            ..PodFields::default()
+        };
+        Ok(template.prepare(self.owner).pod(pod_fields)?)
     }
 }

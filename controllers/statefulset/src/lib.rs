@@ -6,13 +6,13 @@
 //! and the garbage collector acts on them.
 //!
 //! Reading order: `sync` (one set, top to bottom), `handlers` (which events enqueue a set). Then `rules`, which decides
-//! and is pure. Then the writes: `apply` (pods), `claims`. Last the shared state: `memory`, `metrics`.
+//! and is pure. Then the writes: `apply` (pods), `volume_claims`. Last the shared state: `memory`, `metrics`.
 
 mod handlers;
 mod sync;
 
 mod apply;
-mod claims;
+mod volume_claims;
 
 mod memory;
 mod metrics;

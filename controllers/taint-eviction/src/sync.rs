@@ -13,7 +13,7 @@ use workload::{DISRUPTION_TARGET, Precondition};
 use crate::{
     Ctx,
     memory::{PodTaints, Stage},
-    rules::tolerations::{Decision, decide},
+    rules::tolerations::{EvictionTime, decide},
 };
 
 /// The wait of a pod that is due while the watch of nodes is interrupted.
@@ -58,7 +58,7 @@ pub(crate) enum SyncError {
 }
 
 /// What to do about a pod now.
-enum Step {
+enum EvictionStep {
     /// It is due since then.
     Evict { due: Instant },
     /// Nothing to do now.
@@ -81,49 +81,51 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     // The handler has ended the timer of a pod that is gone.
     let Some(cached) = cached else { return Ok(Outcome::Done) };
     let outcome = match next_step(ctx, key, &cached) {
-        Step::Evict { due } => evict(ctx, key, &cached, due).await,
-        Step::Leave(outcome) => Ok(outcome),
+        EvictionStep::Evict { due } => evict(ctx, key, &cached, due).await,
+        EvictionStep::Leave(outcome) => Ok(outcome),
     };
     ctx.clear_memory_of_deleted(&cached);
     outcome
 }
 
 /// Decides about a pod, and announces the end of a timer.
-fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Step {
+fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> EvictionStep {
     let uid = &pod.meta.uid;
     if !workload::is_active(pod) {
         // The pod is being deleted, or it has ended and does not run any more.
         ctx.memory.end_eviction(uid);
-        return Step::Leave(Outcome::Done);
+        return EvictionStep::Leave(Outcome::Done);
     }
-    let decision = ctx.memory.taints_of(pod).map_or(Decision::Stay, |PodTaints { taints, arrival, lifted_by }| {
+    let decision = ctx.memory.taints_of(pod).map_or(EvictionTime::Stay, |PodTaints { taints, arrival, lifted_by }| {
         decide(&pod.tolerations, &taints, arrival, lifted_by, ctx.compare_numbers)
     });
     let now = ctx.clock.now();
     match decision {
-        Decision::Stay => {
+        EvictionTime::Stay => {
             if ctx.memory.end_eviction(uid).is_some() {
                 ctx.send_cancelled_event(key);
             }
-            Step::Leave(Outcome::Done)
+            EvictionStep::Leave(Outcome::Done)
         }
-        Decision::At(time) if time > now => {
+        EvictionTime::At(time) if time > now => {
             // The deletion was announced and has failed so far. It is not due any more.
             if let Some(Stage::Marked { .. }) = ctx.memory.set_stage(uid, Stage::Waiting) {
                 ctx.send_cancelled_event(key);
             }
-            Step::Leave(Outcome::After(time - now))
+            EvictionStep::Leave(Outcome::After(time - now))
         }
         // The seconds that it tolerates are longer then.
-        Decision::At(_) if ctx.memory.is_interrupted(ctx.clock.boot()) => Step::Leave(Outcome::After(RETRY)),
-        Decision::At(due) => Step::Evict { due },
-        Decision::Now { since } => {
+        EvictionTime::At(_) if ctx.memory.is_interrupted(ctx.clock.boot()) => {
+            EvictionStep::Leave(Outcome::After(RETRY))
+        }
+        EvictionTime::At(due) => EvictionStep::Evict { due },
+        EvictionTime::Now { since } => {
             // Upstream cancels the timer with an event before it deletes the pod at once (`processPodOnNode`).
             if ctx.memory.stage(uid) == Some(Stage::Waiting) {
                 ctx.memory.end_eviction(uid);
                 ctx.send_cancelled_event(key);
             }
-            Step::Evict { due: since }
+            EvictionStep::Evict { due: since }
         }
     }
 }
@@ -142,8 +144,8 @@ async fn evict(ctx: &Ctx, key: &ObjectKey, cached: &Pod, due: Instant) -> Result
     }
     // The live pod may have other tolerations, and the taints may have changed during the reads.
     let due = match next_step(ctx, key, &pod) {
-        Step::Evict { due } => due,
-        Step::Leave(outcome) => return Ok(outcome),
+        EvictionStep::Evict { due } => due,
+        EvictionStep::Leave(outcome) => return Ok(outcome),
     };
     announce(ctx, key, &pod);
     match mark_and_delete(ctx, key, &pod).await {
@@ -217,7 +219,7 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
     // The taint may have been lifted meanwhile, or the pod may have other tolerations.
     let newer = ctx.pods.store().get_same(&key.namespace, &key.name, uid);
     let newer = newer.ok().flatten().filter(|it| pod.meta.version.is_older_than(&it.meta.version));
-    if let Step::Leave(outcome) = next_step(ctx, key, newer.as_deref().unwrap_or(pod)) {
+    if let EvictionStep::Leave(outcome) = next_step(ctx, key, newer.as_deref().unwrap_or(pod)) {
         return Ok(Some(outcome));
     }
     let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() };

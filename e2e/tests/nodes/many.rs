@@ -33,7 +33,8 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// How long pods tolerate an unreachable node.
 const TOLERATED: i64 = 2;
 const CONTROLLERS: &str = "node-lifecycle-controller,taint-eviction-controller";
-/// Ours judges a node at its own deadline, upstream's at the next pass, which may come at once. The machine runs both.
+/// Ours checks the health of a node at its own deadline, upstream's at the next pass, which may come at once. The
+/// machine runs both.
 const LATENESS: Duration = Duration::from_millis(500);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 

@@ -113,15 +113,15 @@ async fn run_swept_sets(world: World) -> Result<(), String> {
     users::create_set(&world, CONTROLLERS, "c0", 1);
     world.run_elected("a", LEASE, manager(OF_PODS));
     world.sleep(MS * 4_000).await;
-    let resize = |name: &str, resource: &str, replicas: u8| {
+    let scale = |name: &str, resource: &str, replicas: u8| {
         users::change(&world, resource, name, |it| it["spec"]["replicas"] = replicas.into());
     };
-    resize("r0", SETS, 4);
-    resize("c0", CONTROLLERS, 2);
+    scale("r0", SETS, 4);
+    scale("c0", CONTROLLERS, 2);
     world.run_elected("b", LEASE, manager(OF_PODS));
     world.sleep(MS * 4_000).await;
-    resize("r0", SETS, 1);
-    resize("c0", CONTROLLERS, 0);
+    scale("r0", SETS, 1);
+    scale("c0", CONTROLLERS, 0);
     world.sleep(MS * 4_000).await;
     finish(&world).await
 }

@@ -1,5 +1,5 @@
 //! How long a failed pod stays on its node before it is replaced, so that a node that refuses pods does not get one in
-//! each sync (client-go's `flowcontrol.Backoff`).
+//! each sync (`failedPodsBackoff`, a `flowcontrol.Backoff` of client-go).
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The last replacement of a failed pod on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backoff {
+pub(crate) struct FailedPodBackoff {
     /// The observed generation of the set. A change of the spec starts anew.
     generation: i64,
     delay: Duration,
     at: Instant,
 }
 
-impl Backoff {
+impl FailedPodBackoff {
     /// A failed pod is replaced now.
     pub(crate) fn next(before: Option<Self>, generation: i64, now: Instant) -> Self {
         let before = before.filter(|it| it.generation == generation && !it.has_expired(now));
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn acceptance_ds_023_the_delay_doubles_up_to_fifteen_minutes() {
         let mut now = Clock::system().now();
-        let mut backoff = Backoff::next(None, 1, now);
+        let mut backoff = FailedPodBackoff::next(None, 1, now);
         let mut delays = Vec::new();
         for _ in 0..12 {
             let delay = backoff.remaining(1, now).unwrap();
@@ -59,7 +59,7 @@ mod tests {
             delays.push(delay.as_secs());
             now += delay;
             assert_eq!(backoff.remaining(1, now), None);
-            backoff = Backoff::next(Some(backoff), 1, now);
+            backoff = FailedPodBackoff::next(Some(backoff), 1, now);
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900]);
     }
@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn acceptance_ds_024_a_new_generation_and_a_long_pause_start_anew() {
         let now = Clock::system().now();
-        let second = Backoff::next(Some(Backoff::next(None, 1, now)), 1, now + SEC);
+        let second = FailedPodBackoff::next(Some(FailedPodBackoff::next(None, 1, now)), 1, now + SEC);
         assert_eq!(second.remaining(1, now + SEC), Some(2 * SEC));
         assert_eq!(second.remaining(2, now + SEC), None, "another generation");
-        assert_eq!(Backoff::next(Some(second), 2, now + SEC).remaining(2, now + SEC), Some(SEC));
+        assert_eq!(FailedPodBackoff::next(Some(second), 2, now + SEC).remaining(2, now + SEC), Some(SEC));
         let later = now + SEC + 2 * MAX + SEC;
         assert!(second.has_expired(later) && !second.has_expired(later - SEC));
-        assert_eq!(Backoff::next(Some(second), 1, later).remaining(1, later), Some(SEC));
+        assert_eq!(FailedPodBackoff::next(Some(second), 1, later).remaining(1, later), Some(SEC));
     }
 }

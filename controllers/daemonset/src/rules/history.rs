@@ -14,7 +14,7 @@ pub(crate) enum Current {
         number: i64,
     },
     /// There is one.
-    Known {
+    Exists {
         /// Its position.
         at: usize,
         /// Its new number, if an older template has a higher one (a rollback).
@@ -30,7 +30,7 @@ pub(crate) fn current(sorted: &[Arc<ControllerRevision>], data: &str) -> Current
     let older: Vec<Arc<ControllerRevision>> = others(sorted, &equal);
     let number = next_number(&older);
     let Some(at) = equal.pop() else { return Current::Create { number } };
-    Current::Known { at, number: Some(number).filter(|it| sorted[at].revision < *it), duplicates: equal }
+    Current::Exists { at, number: Some(number).filter(|it| sorted[at].revision < *it), duplicates: equal }
 }
 
 /// The revisions at other positions.
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn acceptance_ds_046_a_rollback_gives_the_known_revision_the_highest_number() {
         let all = [revision(1, "a"), revision(2, "b")];
-        let known = |at, number| Current::Known { at, number, duplicates: Vec::new() };
+        let known = |at, number| Current::Exists { at, number, duplicates: Vec::new() };
         assert_eq!(current(&all, &data("b")), known(1, None));
         assert_eq!(current(&all, &data("a")), known(0, Some(3)));
         assert_eq!(current(&all[..1], &data("a")), known(0, None));
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn acceptance_ds_062_of_equal_revisions_the_highest_number_stays() {
         let all = [revision(1, "a"), revision(2, "b"), revision(3, "a"), revision(5, "a")];
-        let want = Current::Known { at: 3, number: None, duplicates: vec![0, 2] };
+        let want = Current::Exists { at: 3, number: None, duplicates: vec![0, 2] };
         assert_eq!(current(&all, &data("a")), want);
     }
 

@@ -18,37 +18,37 @@ pub(crate) const TOLERATED_WITH_HOST_NETWORK: (&str, &str) = ("node.kubernetes.i
 /// The taint of a node that does not report its state any more.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Whether a node runs a pod of a set.
+/// Whether a node runs a pod of a set (`NodeShouldRunDaemonPod`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum NodeFit {
     /// It should run one.
-    Run,
+    ShouldRun,
     /// It should not get one, but one that is there stays: only new pods are refused (`NoSchedule`).
-    Keep,
+    ShouldContinueRunning,
     /// It must not have one.
-    No,
+    MustNotRun,
 }
 
 /// Decides whether a node runs a pod. Conditions, resources, ports and other pods play no part: the scheduler decides about them.
 /// `compares_numbers` is the feature gate TaintTolerationComparisonOperators.
-pub(crate) fn fit(node: &Node, placement: &Placement, compares_numbers: bool) -> Fit {
+pub(crate) fn fit(node: &Node, placement: &Placement, compares_numbers: bool) -> NodeFit {
     let Placement { node_name, node_labels, affinity, .. } = placement;
     let name = &*node.meta.name;
     let is_named = node_name.is_empty() || **node_name == *name;
     let has_labels = node_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let is_selected = affinity.as_ref().is_none_or(|it| it.matches(name, &node.labels));
     if !is_named || !has_labels || !is_selected {
-        return Fit::No;
+        return NodeFit::MustNotRun;
     }
     let refuses = |effect: TaintEffect| {
         node.taints.iter().any(|it| it.effect == effect && !is_tolerated(it, placement, compares_numbers))
     };
     if refuses(TaintEffect::NoExecute) {
-        Fit::No
+        NodeFit::MustNotRun
     } else if refuses(TaintEffect::NoSchedule) {
-        Fit::Keep
+        NodeFit::ShouldContinueRunning
     } else {
-        Fit::Run
+        NodeFit::ShouldRun
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::testing::{node, set};
 
-    fn fits(pod_spec: Value, node_fields: Value) -> Fit {
+    fn fits(pod_spec: Value, node_fields: Value) -> NodeFit {
         let set = set(json!({ "template": { "spec": pod_spec } }));
         fit(&node("n1", node_fields), &set.spec.placement, false)
     }
@@ -96,16 +96,16 @@ mod tests {
             |zone: &str| json!({ "matchExpressions": [{ "key": "zone", "operator": "In", "values": [zone] }] });
         let invalid = json!({ "matchExpressions": [{ "key": "zone", "operator": "In", "values": [] }] });
         let rows = [
-            (json!({}), json!({}), Fit::Run),
-            (json!({ "nodeName": "n1" }), json!({}), Fit::Run),
-            (json!({ "nodeName": "n2" }), json!({}), Fit::No),
-            (json!({ "nodeName": "n1", "nodeSelector": { "zone": "b" } }), labelled("a"), Fit::No),
-            (json!({ "nodeSelector": { "zone": "a" } }), labelled("a"), Fit::Run),
-            (json!({ "nodeSelector": { "zone": "a" } }), json!({}), Fit::No),
-            (affinity(json!([in_zone("a"), in_zone("b")])), labelled("b"), Fit::Run),
-            (affinity(json!([in_zone("a"), in_zone("b")])), labelled("c"), Fit::No),
-            (affinity(json!([invalid])), labelled("a"), Fit::No),
-            (affinity(json!([invalid, in_zone("a")])), labelled("a"), Fit::Run),
+            (json!({}), json!({}), NodeFit::ShouldRun),
+            (json!({ "nodeName": "n1" }), json!({}), NodeFit::ShouldRun),
+            (json!({ "nodeName": "n2" }), json!({}), NodeFit::MustNotRun),
+            (json!({ "nodeName": "n1", "nodeSelector": { "zone": "b" } }), labelled("a"), NodeFit::MustNotRun),
+            (json!({ "nodeSelector": { "zone": "a" } }), labelled("a"), NodeFit::ShouldRun),
+            (json!({ "nodeSelector": { "zone": "a" } }), json!({}), NodeFit::MustNotRun),
+            (affinity(json!([in_zone("a"), in_zone("b")])), labelled("b"), NodeFit::ShouldRun),
+            (affinity(json!([in_zone("a"), in_zone("b")])), labelled("c"), NodeFit::MustNotRun),
+            (affinity(json!([invalid])), labelled("a"), NodeFit::MustNotRun),
+            (affinity(json!([invalid, in_zone("a")])), labelled("a"), NodeFit::ShouldRun),
         ];
         for (pod_spec, node_fields, want) in rows {
             assert_eq!(fits(pod_spec.clone(), node_fields.clone()), want, "{pod_spec} {node_fields}");
@@ -119,17 +119,17 @@ mod tests {
         let network = "node.kubernetes.io/network-unavailable";
         let all = || json!({ "tolerations": [{ "operator": "Exists" }] });
         let rows = [
-            (plain(), tainted("dedicated", "NoSchedule"), Fit::Keep),
-            (plain(), tainted("dedicated", "NoExecute"), Fit::No),
-            (plain(), tainted("dedicated", "PreferNoSchedule"), Fit::Run),
-            (all(), tainted("dedicated", "NoExecute"), Fit::Run),
-            (plain(), tainted(network, "NoSchedule"), Fit::Keep),
-            (host(), tainted(network, "NoSchedule"), Fit::Run),
-            (host(), tainted(network, "NoExecute"), Fit::No),
-            (plain(), tainted("node.kubernetes.io/not-ready", "NoSchedule"), Fit::Keep),
-            (plain(), json!({ "spec": { "unschedulable": true } }), Fit::Run),
+            (plain(), tainted("dedicated", "NoSchedule"), NodeFit::ShouldContinueRunning),
+            (plain(), tainted("dedicated", "NoExecute"), NodeFit::MustNotRun),
+            (plain(), tainted("dedicated", "PreferNoSchedule"), NodeFit::ShouldRun),
+            (all(), tainted("dedicated", "NoExecute"), NodeFit::ShouldRun),
+            (plain(), tainted(network, "NoSchedule"), NodeFit::ShouldContinueRunning),
+            (host(), tainted(network, "NoSchedule"), NodeFit::ShouldRun),
+            (host(), tainted(network, "NoExecute"), NodeFit::MustNotRun),
+            (plain(), tainted("node.kubernetes.io/not-ready", "NoSchedule"), NodeFit::ShouldContinueRunning),
+            (plain(), json!({ "spec": { "unschedulable": true } }), NodeFit::ShouldRun),
         ];
-        let automatic = TOLERATED.map(|(key, effect)| (plain(), tainted(key, effect), Fit::Run));
+        let automatic = TOLERATED.map(|(key, effect)| (plain(), tainted(key, effect), NodeFit::ShouldRun));
         for (pod_spec, node_fields, want) in rows.into_iter().chain(automatic) {
             assert_eq!(fits(pod_spec.clone(), node_fields.clone()), want, "{pod_spec} {node_fields}");
         }
@@ -140,13 +140,13 @@ mod tests {
         let taint = json!({ "key": "gpus", "value": "5", "effect": "NoExecute" });
         let node = node("n1", json!({ "spec": { "taints": [taint] } }));
         let rows = [
-            ("Gt", "3", false, Fit::No),
-            ("Gt", "3", true, Fit::Run),
-            ("Gt", "5", true, Fit::No),
-            ("Lt", "9", false, Fit::No),
-            ("Lt", "9", true, Fit::Run),
-            ("Lt", "5", true, Fit::No),
-            ("Equal", "5", false, Fit::Run),
+            ("Gt", "3", false, NodeFit::MustNotRun),
+            ("Gt", "3", true, NodeFit::ShouldRun),
+            ("Gt", "5", true, NodeFit::MustNotRun),
+            ("Lt", "9", false, NodeFit::MustNotRun),
+            ("Lt", "9", true, NodeFit::ShouldRun),
+            ("Lt", "5", true, NodeFit::MustNotRun),
+            ("Equal", "5", false, NodeFit::ShouldRun),
         ];
         for (operator, value, compares_numbers, want) in rows {
             let toleration = json!({ "key": "gpus", "operator": operator, "value": value, "effect": "NoExecute" });

@@ -9,8 +9,8 @@ use api::{Node, Pod, PodPhase, UpdateStrategyType};
 use workload::is_ready;
 
 use crate::rules::{
-    placement::Fit,
-    rollout::{Rollout, Waiting, rollout},
+    placement::NodeFit,
+    rollout::{Rollout, WaitingPod, rollout},
     snapshot::{NodePods, Snapshot},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Plan<'a> {
     /// When to decide again without a change.
     pub(crate) check_after: Option<Duration>,
     /// The pods for which a rollout waits; `None` if this plan has no rollout, because something else is to do.
-    pub(crate) waiting: Option<Vec<Waiting<'a>>>,
+    pub(crate) waiting: Option<Vec<WaitingPod<'a>>>,
 }
 
 /// A pod to create.
@@ -79,7 +79,7 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &m
     };
     let has_ended = |it: &Pod| matches!(it.phase, PodPhase::Failed | PodPhase::Succeeded);
     match node.fit {
-        Fit::No => true,
+        NodeFit::MustNotRun => true,
         _ if has_ended(pod) || cannot_be_bound(node, pod) => true,
         _ if snapshot.may_surge() => {
             let running = node.not_deleting().filter(|it| !has_ended(it)).collect();
@@ -98,7 +98,7 @@ pub(crate) fn may_repeat_deletion(snapshot: &Snapshot<'_>, pod: &Pod, budget: &m
 /// The node takes no new pods, and this one was created before the cache showed that. It would use `maxUnavailable` or
 /// `maxSurge` as long as the node has its taint.
 fn cannot_be_bound(node: &NodePods<'_>, pod: &Pod) -> bool {
-    node.fit == Fit::Keep && pod.node.is_empty()
+    node.fit == NodeFit::ShouldContinueRunning && pod.node.is_empty()
 }
 
 fn take_one(budget: &mut usize) -> bool {
@@ -111,9 +111,9 @@ impl<'a> Plan<'a> {
     /// One node (`podsShouldBeOnNode`).
     fn manage(&mut self, snapshot: &Snapshot<'a>, node: &NodePods<'a>) {
         match node.fit {
-            Fit::Run if node.is_empty() => self.create(node),
-            Fit::Run | Fit::Keep => self.manage_pods(snapshot, node),
-            Fit::No => self.delete.extend(node.not_deleting().map(|it| (it, DeleteCause::Misplaced))),
+            NodeFit::ShouldRun if node.is_empty() => self.create(node),
+            NodeFit::ShouldRun | NodeFit::ShouldContinueRunning => self.manage_pods(snapshot, node),
+            NodeFit::MustNotRun => self.delete.extend(node.not_deleting().map(|it| (it, DeleteCause::Misplaced))),
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Plan<'a> {
             self.delete_surplus(running.into_iter().skip(1));
         } else if running.is_empty() {
             // A node that refuses pods must not get another one in each sync (k/k#124388).
-            if node.fit == Fit::Run && !current_stays {
+            if node.fit == NodeFit::ShouldRun && !current_stays {
                 self.create(node);
             }
         } else {

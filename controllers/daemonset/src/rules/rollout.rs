@@ -6,7 +6,7 @@ use api::Pod;
 use workload::{WaitCause, is_ready};
 
 use crate::rules::{
-    placement::Fit,
+    placement::NodeFit,
     snapshot::{NodePods, Snapshot},
 };
 
@@ -18,14 +18,14 @@ pub(crate) struct Rollout<'s, 'a> {
     /// The outdated pods to delete.
     pub(crate) delete: Vec<&'a Pod>,
     /// The pods for which the rollout waits.
-    pub(crate) waiting: Vec<Waiting<'a>>,
+    pub(crate) waiting: Vec<WaitingPod<'a>>,
     /// When a node stops counting, because it is unreachable.
     pub(crate) check_after: Option<Duration>,
 }
 
 /// A pod that must become available, or be gone, before the rollout continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitingPod<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
     /// Why it is waited for.
@@ -52,7 +52,9 @@ pub(crate) fn rollout<'s, 'a>(snapshot: &'s Snapshot<'a>) -> Rollout<'s, 'a> {
 
 /// The nodes that count.
 fn counted<'s, 'a>(snapshot: &'s Snapshot<'a>) -> impl Iterator<Item = &'s NodePods<'a>> {
-    let counts = |it: &&NodePods<'a>| it.fit == Fit::Run || (it.fit == Fit::Keep && !it.is_empty());
+    let counts = |it: &&NodePods<'a>| {
+        it.fit == NodeFit::ShouldRun || (it.fit == NodeFit::ShouldContinueRunning && !it.is_empty())
+    };
     snapshot.nodes.iter().filter(counts)
 }
 
@@ -115,8 +117,8 @@ fn with_surge<'s, 'a>(snapshot: &'s Snapshot<'a>, desired: usize, max_surge: usi
         match (new, old) {
             (_, None) => {}
             (None, Some(old)) => match (snapshot.is_available(old), node.fit) {
-                (false, Fit::Run) => result.create.push(node),
-                (true, Fit::Run) => candidates.push(node),
+                (false, NodeFit::ShouldRun) => result.create.push(node),
+                (true, NodeFit::ShouldRun) => candidates.push(node),
                 (false, _) => result.delete.push(old),
                 (true, _) => misplaced.push(old),
             },
@@ -152,7 +154,7 @@ impl<'a> Rollout<'_, 'a> {
                 None if is_ready(pod) => WaitCause::NotAvailable,
                 None => WaitCause::NotReady,
             };
-            Some(Waiting { pod, cause })
+            Some(WaitingPod { pod, cause })
         }));
         true
     }

@@ -7,7 +7,7 @@ use clock::Timestamp;
 use revisions::REVISION_LABEL;
 use workload::{is_available, is_terminal};
 
-use crate::rules::placement::{Fit, fit, unreachable_since};
+use crate::rules::placement::{NodeFit, fit, unreachable_since};
 
 /// The label with the number of the template of the pod.
 pub(crate) const GENERATION_LABEL: &str = "pod-template-generation";
@@ -35,7 +35,7 @@ pub(crate) struct NodePods<'a> {
     /// The node.
     pub(crate) node: &'a Node,
     /// Whether it runs a pod.
-    pub(crate) fit: Fit,
+    pub(crate) fit: NodeFit,
     /// All pods: those that are bound first, then the older ones.
     pub(crate) all: &'a [Arc<Pod>],
     /// How long its failed pods must stay.
@@ -134,7 +134,7 @@ impl Snapshot<'_> {
 
     /// The number of nodes that should run a pod.
     pub(crate) fn desired(&self) -> usize {
-        self.nodes.iter().filter(|it| it.fit == Fit::Run).count()
+        self.nodes.iter().filter(|it| it.fit == NodeFit::ShouldRun).count()
     }
 
     /// Whether the pod has the present template. After an upgrade of a server that adds defaults the hash is another

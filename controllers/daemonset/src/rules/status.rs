@@ -3,7 +3,7 @@
 use api::DaemonSetStatus;
 use workload::is_ready;
 
-use crate::rules::{placement::Fit, snapshot::Snapshot};
+use crate::rules::{placement::NodeFit, snapshot::Snapshot};
 
 /// The next status. `is_observed`: this sync did what the present spec wants. Otherwise only the counters change.
 pub(crate) fn next_status(snapshot: &Snapshot<'_>, collision_count: Option<i32>, is_observed: bool) -> DaemonSetStatus {
@@ -17,8 +17,8 @@ pub(crate) fn next_status(snapshot: &Snapshot<'_>, collision_count: Option<i32>,
         // On a node with two pods the older one counts, so a surge counts as updated when that is gone.
         let first = node.pods().next();
         match (node.fit, first) {
-            (Fit::Run, None) => counters.desired += 1,
-            (Fit::Run, Some(pod)) => {
+            (NodeFit::ShouldRun, None) => counters.desired += 1,
+            (NodeFit::ShouldRun, Some(pod)) => {
                 let ready = is_ready(pod);
                 counters.desired += 1;
                 counters.current += 1;
@@ -26,8 +26,8 @@ pub(crate) fn next_status(snapshot: &Snapshot<'_>, collision_count: Option<i32>,
                 counters.available += i32::from(ready && snapshot.is_available(pod));
                 counters.updated += i32::from(snapshot.is_updated(pod));
             }
-            (Fit::Keep | Fit::No, Some(_)) => counters.misscheduled += 1,
-            (Fit::Keep | Fit::No, None) => {}
+            (NodeFit::ShouldContinueRunning | NodeFit::MustNotRun, Some(_)) => counters.misscheduled += 1,
+            (NodeFit::ShouldContinueRunning | NodeFit::MustNotRun, None) => {}
         }
     }
     counters.write_to(&mut status);

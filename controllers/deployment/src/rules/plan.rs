@@ -67,34 +67,34 @@ pub(crate) enum Problem {
 /// Decides what to do for a Deployment.
 pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let deployment = snapshot.deployment;
-    let mut draft = Draft::new(snapshot);
+    let mut builder = PlanBuilder::new(snapshot);
     // The garbage collector deletes or orphans its ReplicaSets.
     if deployment.meta.deletion.is_some() {
-        return draft.plan;
+        return builder.plan;
     }
-    draft.update_new_set();
+    builder.update_new_set();
     if deployment.spec.paused {
-        draft.scale();
+        builder.scale();
         if rollback::requested(&deployment.annotations).is_none() {
-            draft.delete_surplus();
+            builder.delete_surplus();
         }
-        return draft.plan;
+        return builder.plan;
     }
     if let Some(requested) = rollback::requested(&deployment.annotations) {
-        draft.roll_back(requested);
-        return draft.plan;
+        builder.roll_back(requested);
+        return builder.plan;
     }
     if is_scaling_event(snapshot) {
-        draft.scale();
-        return draft.plan;
+        builder.scale();
+        return builder.plan;
     }
-    draft.plan.reports_progress = true;
+    builder.plan.reports_progress = true;
     match &deployment.spec.strategy {
-        DeploymentStrategy::RollingUpdate => draft.update_rolling(),
-        DeploymentStrategy::Recreate => draft.recreate(),
-        DeploymentStrategy::Other(other) => draft.plan.problem = Some(Problem::Strategy(other.to_string())),
+        DeploymentStrategy::RollingUpdate => builder.update_rolling(),
+        DeploymentStrategy::Recreate => builder.recreate(),
+        DeploymentStrategy::Other(other) => builder.plan.problem = Some(Problem::Strategy(other.to_string())),
     }
-    draft.plan
+    builder.plan
 }
 
 /// Whether `replicas` has changed since the active ReplicaSets were scaled (`isScalingEvent`).
@@ -111,7 +111,7 @@ fn may_have_pods(set: &ReplicaSet) -> bool {
 }
 
 /// A plan while it is made.
-struct Draft<'a> {
+struct PlanBuilder<'a> {
     snapshot: &'a Snapshot<'a>,
     limits: Limits,
     plan: Plan,
@@ -119,7 +119,7 @@ struct Draft<'a> {
     kept: Option<usize>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> PlanBuilder<'a> {
     fn new(snapshot: &'a Snapshot<'a>) -> Self {
         Self { snapshot, limits: snapshot.limits(), plan: Plan::default(), kept: None }
     }
@@ -149,13 +149,13 @@ impl<'a> Draft<'a> {
             [] => {
                 self.kept = snapshot.new.or_else(newest_old);
                 if let Some(at) = self.kept {
-                    self.resize(at, self.scaled_size(at));
+                    self.scale_set(at, self.scaled_size(at));
                 }
             }
             // The annotations are written too, or every further sync would take this for a scaling event (k/k#102551).
-            [at] if is_scaling_event(snapshot) => self.resize_and_annotate(at, self.scaled_size(at)),
-            [at] => self.resize(at, self.scaled_size(at)),
-            _ if self.is_saturated() => self.shrink_all_old(),
+            [at] if is_scaling_event(snapshot) => self.scale_set_and_annotate(at, self.scaled_size(at)),
+            [at] => self.scale_set(at, self.scaled_size(at)),
+            _ if self.is_saturated() => self.scale_down_all_old(),
             _ => self.scale_many(),
         }
     }
@@ -193,14 +193,14 @@ impl<'a> Draft<'a> {
         match snapshot.deployment.spec.strategy {
             DeploymentStrategy::RollingUpdate => {
                 let sizes = proportional(snapshot.active(), limits, snapshot.deployment.status.replicas);
-                sizes.into_iter().for_each(|(at, size)| self.resize_and_annotate(at, size));
+                sizes.into_iter().for_each(|(at, size)| self.scale_set_and_annotate(at, size));
             }
             // The strategy was changed in mid-rollout. Upstream writes nothing, and never continues. The new ReplicaSet
             // gets its full size when all old pods are gone.
             DeploymentStrategy::Recreate if !snapshot.deployment.spec.paused => {
-                self.shrink_all_old();
+                self.scale_down_all_old();
                 if let Some((at, set)) = snapshot.new.zip(snapshot.new_set()).filter(|(_, set)| size(set) > 0) {
-                    self.resize_and_annotate(at, size(set).min(limits.replicas));
+                    self.scale_set_and_annotate(at, size(set).min(limits.replicas));
                 }
             }
             _ => {}
@@ -252,15 +252,15 @@ impl<'a> Draft<'a> {
                     self.limits.next_size_of_new(size(set), total)
                 };
                 if next != size(set) {
-                    return self.resize(at, next);
+                    return self.scale_set(at, next);
                 }
                 (size(set), rollout::available_of_new(set))
             }
         };
-        let shrunk = rollout::shrunk_old_sets(snapshot, new);
-        let is_at_rest = shrunk.is_empty();
-        shrunk.into_iter().for_each(|(at, size)| self.resize(at, size));
-        if is_at_rest && is_complete(snapshot.deployment, &snapshot.deployment.status) {
+        let scaled_down = rollout::scaled_down_old_sets(snapshot, new);
+        let has_no_scale_down = scaled_down.is_empty();
+        scaled_down.into_iter().for_each(|(at, size)| self.scale_set(at, size));
+        if has_no_scale_down && is_complete(snapshot.deployment, &snapshot.deployment.status) {
             self.delete_surplus();
         }
     }
@@ -272,7 +272,7 @@ impl<'a> Draft<'a> {
             return;
         }
         let has_active_old = snapshot.active_old().next().is_some();
-        self.shrink_all_old();
+        self.scale_down_all_old();
         let has_old_status = snapshot.old().any(|(_, set)| may_have_pods(set));
         if has_active_old || has_old_status || snapshot.has_old_pods {
             return;
@@ -281,7 +281,7 @@ impl<'a> Draft<'a> {
             None => {
                 self.create_new_set(self.limits.replicas);
             }
-            Some(at) => self.resize(at, self.limits.replicas),
+            Some(at) => self.scale_set(at, self.limits.replicas),
         }
         if is_complete(snapshot.deployment, &snapshot.deployment.status) {
             self.delete_surplus();
@@ -309,9 +309,9 @@ impl<'a> Draft<'a> {
         found.is_some()
     }
 
-    fn shrink_all_old(&mut self) {
+    fn scale_down_all_old(&mut self) {
         let snapshot = self.snapshot;
-        snapshot.active_old().for_each(|(at, _)| self.resize(at, 0));
+        snapshot.active_old().for_each(|(at, _)| self.scale_set(at, 0));
     }
 
     /// Deletes old ReplicaSets over the limit, except those that this plan scales up or keeps for that.
@@ -321,14 +321,14 @@ impl<'a> Draft<'a> {
         self.plan.delete = history::surplus(self.snapshot).into_iter().filter(|it| !is_needed(it)).collect();
     }
 
-    fn resize(&mut self, at: usize, next: i64) {
+    fn scale_set(&mut self, at: usize, next: i64) {
         if self.snapshot.sets.get(at).is_some_and(|it| size(it) != next) {
-            self.resize_and_annotate(at, next);
+            self.scale_set_and_annotate(at, next);
         }
     }
 
     /// Changes the size if it differs, and the annotations about it too (`scaleReplicaSet`).
-    fn resize_and_annotate(&mut self, at: usize, next: i64) {
+    fn scale_set_and_annotate(&mut self, at: usize, next: i64) {
         let Some(set) = self.snapshot.sets.get(at) else { return };
         let wanted = [
             (DESIRED_REPLICAS, to_i32(self.limits.replicas).to_string()),

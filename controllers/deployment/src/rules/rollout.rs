@@ -7,9 +7,9 @@ use crate::rules::{
     snapshot::{Snapshot, size},
 };
 
-/// The next sizes of the old ReplicaSets that shrink (`reconcileOldReplicaSets`), oldest first. `new` is the new
-/// ReplicaSet as size and available pods; a set that is created in this sync has no pods yet.
-pub(crate) fn shrunk_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(usize, i64)> {
+/// The next sizes of the old ReplicaSets that are scaled down (`reconcileOldReplicaSets`), oldest first. `new` is the
+/// new ReplicaSet as size and available pods; a set that is created in this sync has no pods yet.
+pub(crate) fn scaled_down_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(usize, i64)> {
     let limits = snapshot.limits();
     let mut sets: Vec<OldSet> = snapshot.active_old().map(|(at, set)| OldSet::new(at, set)).collect();
     let (new_size, new_available) = new;
@@ -17,11 +17,11 @@ pub(crate) fn shrunk_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> Vec<(
     let new_available = new_available.min(new_size);
     let total = sets.iter().map(|it| it.size).sum::<i64>() + new_size;
     let budget = total - limits.min_available() - (new_size - new_available);
-    if budget <= 0 || snapshot.active_old().any(|(_, set)| is_shrinking(set)) {
+    if budget <= 0 || snapshot.active_old().any(|(_, set)| is_scaling_down(set)) {
         return Vec::new();
     }
-    shrink_unhealthy(&mut sets, budget);
-    shrink_available(&mut sets, limits, new_available);
+    scale_down_unhealthy(&mut sets, budget);
+    scale_down_available(&mut sets, limits, new_available);
     sets.into_iter().filter(|it| it.next != it.size).map(|it| (it.at, it.next)).collect()
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn available_of_new(set: &ReplicaSet) -> i64 {
 
 /// Pods that are being deleted may count as available. Nothing is decided until the status has caught up, because they
 /// would be counted twice.
-fn is_shrinking(set: &ReplicaSet) -> bool {
+fn is_scaling_down(set: &ReplicaSet) -> bool {
     !is_observed(set) || i64::from(set.status.available) > size(set)
 }
 
@@ -56,7 +56,7 @@ impl OldSet {
 
 /// Pods that are not available go first; they would block the rollout (`cleanupUnhealthyReplicas`, k/k#16737). A
 /// ReplicaSet deletes such pods before others.
-fn shrink_unhealthy(sets: &mut [OldSet], mut budget: i64) {
+fn scale_down_unhealthy(sets: &mut [OldSet], mut budget: i64) {
     for set in sets {
         let cut = (set.size - set.available).min(budget);
         set.next -= cut;
@@ -65,7 +65,7 @@ fn shrink_unhealthy(sets: &mut [OldSet], mut budget: i64) {
 }
 
 /// Available pods go as long as enough others are available (`scaleDownOldReplicaSetsForRollingUpdate`).
-fn shrink_available(sets: &mut [OldSet], limits: Limits, new_available: i64) {
+fn scale_down_available(sets: &mut [OldSet], limits: Limits, new_available: i64) {
     let available = sets.iter().map(|it| it.available).sum::<i64>() + new_available;
     let mut surplus = (available - limits.min_available()).max(0);
     for set in sets {
@@ -88,7 +88,7 @@ mod tests {
         let spec = json!({ "replicas": 10, "strategy": { "type": "RollingUpdate", "rollingUpdate": rolling } });
         let world = World::new(deployment(spec), old);
         let snapshot = world.snapshot();
-        let next = shrunk_old_sets(&snapshot, new);
+        let next = scaled_down_old_sets(&snapshot, new);
         let size_of = |(at, set): (usize, &ReplicaSet)| {
             next.iter().find(|(it, _)| *it == at).map_or(i64::from(set.spec.replicas), |it| it.1)
         };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn old_sets_shrink_while_enough_pods_are_available() {
+    fn old_sets_are_scaled_down_while_enough_pods_are_available() {
         for (name, old, new, want) in [
             ("the new set was just created", &["a old 10"][..], (3, 0), &[8][..]),
             ("no new pod is available", &["a old 8"], (5, 0), &[8]),
@@ -105,7 +105,7 @@ mod tests {
             ("the template was reverted: broken pods go", &["b old 5/0"], (8, 7), &[1]),
             ("a third template: all broken pods go", &["a old 8 age:2", "b old 5/0 age:1"], (0, 0), &[8, 0]),
             ("all new pods are available", &["a old 2"], (10, 10), &[0]),
-            ("there is nothing to shrink", &["a old 0"], (10, 10), &[0]),
+            ("there is nothing to scale down", &["a old 0"], (10, 10), &[0]),
             ("available pods of the new set that is larger than its size", &["a old 8"], (5, 9), &[3]),
         ] {
             assert_eq!(sizes(old, new), want, "{name}");
@@ -123,7 +123,7 @@ mod tests {
     fn acceptance_deploy_032_a_late_status_of_an_old_set_stops_all_until_it_has_caught_up() {
         assert_eq!(sizes(&["a old 5/8 age:2", "b old 3 age:1"], (5, 5)), [5, 3]);
         assert_eq!(sizes(&["a old 5 age:2", "b old 3 age:1"], (5, 5)), [0, 3]);
-        assert_eq!(sizes(&["a old 5 unobserved age:2", "b old 3 age:1"], (5, 5)), [5, 3], "shrunk and grown again");
+        assert_eq!(sizes(&["a old 5 unobserved age:2", "b old 3 age:1"], (5, 5)), [5, 3], "scaled down and up again");
         assert_eq!(sizes(&["a old 5 age:2", "b old 0 unobserved age:1"], (5, 5)), [3, 0], "has no pods to count");
     }
 

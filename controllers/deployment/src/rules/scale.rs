@@ -18,7 +18,7 @@ pub(crate) fn proportional<'a>(
     let mut sets: Vec<(usize, &ReplicaSet)> = active.collect();
     let allowed = if limits.replicas > 0 { limits.max_total() } else { 0 };
     let missing = allowed - sets.iter().map(|(_, set)| size(set)).sum::<i64>();
-    // Equal sizes: a newer set grows first, and an older one shrinks first.
+    // Equal sizes: a newer set is scaled up first, and an older one is scaled down first.
     if missing > 0 {
         sets.reverse();
     }

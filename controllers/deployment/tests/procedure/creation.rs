@@ -249,9 +249,9 @@ async fn acceptance_deploy_017_a_webhook_that_changes_templates_causes_no_endles
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]), "it continues when the set is removed");
 }
 
-/// Without a deadline there is no condition. A resize of the changed set increases its generation.
+/// Without a deadline there is no condition. Scaling the changed set increases its generation.
 #[tokio::test(start_paused = true)]
-async fn acceptance_deploy_017_after_a_resize_a_webhook_causes_no_further_set() {
+async fn acceptance_deploy_017_after_scaling_a_webhook_causes_no_further_set() {
     let world = World::new();
     let _manager = world.start().await;
     world.deploy(json!({ "progressDeadlineSeconds": i32::MAX }));
@@ -263,7 +263,7 @@ async fn acceptance_deploy_017_after_a_resize_a_webhook_causes_no_further_set() 
         world.edit(|spec| spec["replicas"] = json!(replicas));
         world.run_until_idle().await;
     }
-    assert!(world.set_of("mirror/two")["metadata"]["generation"].as_i64() > Some(1), "it was resized");
+    assert!(world.set_of("mirror/two")["metadata"]["generation"].as_i64() > Some(1), "it was scaled");
     assert_eq!((world.sets().len(), world.count("collisionCount")), (2, 0));
 }
 

@@ -139,7 +139,7 @@ async fn acceptance_deploy_033_a_conflict_is_repeated_from_the_newer_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_while_old_sets_shrink_is_repeated() {
+async fn an_error_while_old_sets_are_scaled_down_is_repeated() {
     for (code, reason) in [(403, "Forbidden"), (500, "InternalError")] {
         let (world, _manager) =
             World::running(json!({ "replicas": 10, "strategy": rolling(json!(0), json!(2)) })).await;
@@ -174,7 +174,7 @@ async fn a_pod_whose_deletion_is_refused_does_not_stop_a_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_revision_of_a_created_set_is_stored_although_old_sets_could_not_shrink() {
+async fn the_revision_of_a_created_set_is_stored_although_old_sets_could_not_be_scaled_down() {
     let (world, _manager) = World::running(json!({ "replicas": 10, "strategy": rolling(json!(3), json!(2)) })).await;
     world.fail_requests(|line, _| if line.starts_with("patch replicasets") { failure(409, "Conflict") } else { None });
     world.set_image("two");

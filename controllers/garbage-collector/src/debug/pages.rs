@@ -84,7 +84,7 @@ fn item(uid: &Uid, view: &ObjectView) -> Item {
 /// The known results about its owners.
 fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, OwnerProof)> {
     let found = meta.owners.iter().filter_map(|owner| {
-        if ctx.graph.absence_proof(&Coordinates::claimed(owner, &meta.namespace)).is_some() {
+        if ctx.graph.absence_proof(&Coordinates::referenced(owner, &meta.namespace)).is_some() {
             let proof = if ctx.graph.orphaned.contains(&owner.uid) { OwnerProof::Orphaned } else { OwnerProof::Gone };
             return Some((owner.uid.clone(), proof));
         }

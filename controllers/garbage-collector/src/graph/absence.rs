@@ -28,7 +28,7 @@ impl Probe<'_> {
         self.anywhere || self.claim.namespace == *namespace
     }
 
-    /// True if these coordinates, claimed or observed, mean the object that was looked up.
+    /// True if these coordinates, referenced or observed, mean the object that was looked up.
     fn matches(&self, other: &Coordinates) -> bool {
         let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
         let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
@@ -55,7 +55,7 @@ impl Graph {
                 proof
             }
             // Only claims are known, and they may be wrong.
-            NodeState::Claimed { .. } => {
+            NodeState::Referenced { .. } => {
                 self.mark_gone(id, None);
                 None
             }
@@ -93,7 +93,7 @@ impl Graph {
         let probe = &Probe { claim: probed, anywhere: gone.owner().namespace.is_empty() };
         let Some(id) = self.nodes.find(&probed.uid) else { return false };
         let Some(node) = self.nodes.get(id) else { return false };
-        let (matching, is_claimed_otherwise) = self.split(id, probe);
+        let (matching, is_referenced_otherwise) = self.split(id, probe);
         match &node.state {
             NodeState::Gone { .. } => drop(self.keep_proof(id, gone)),
             // The read was faster than the watch.
@@ -108,9 +108,9 @@ impl Graph {
                 }
                 self.mark_gone(id, Some(gone));
             }
-            NodeState::Claimed { .. } if !is_claimed_otherwise => self.mark_gone(id, Some(gone)),
+            NodeState::Referenced { .. } if !is_referenced_otherwise => self.mark_gone(id, Some(gone)),
             NodeState::Observed(_) | NodeState::Unwatched { .. } => self.mark_due_all(&matching),
-            NodeState::Claimed { coordinates, .. } => {
+            NodeState::Referenced { coordinates, .. } => {
                 let was_probed = probe.matches(coordinates);
                 self.mark_due_all(&matching);
                 let claims = self.keep_proof(id, gone);
@@ -128,9 +128,9 @@ impl Graph {
         let Some(id) = self.nodes.find(&at.uid) else { return };
         match self.nodes.get(id).map(|it| &it.state) {
             // Its deletion was proved while the response was in flight.
-            Some(NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs }) if proofs.get(at).is_some() => {}
-            Some(NodeState::Claimed { coordinates, .. }) if is_claimed_at(coordinates, at) => {}
-            Some(NodeState::Claimed { .. } | NodeState::Gone { .. }) => self.claim(id, at.clone()),
+            Some(NodeState::Referenced { proofs, .. } | NodeState::Gone { proofs }) if proofs.get(at).is_some() => {}
+            Some(NodeState::Referenced { coordinates, .. }) if is_referenced_at(coordinates, at) => {}
+            Some(NodeState::Referenced { .. } | NodeState::Gone { .. }) => self.claim(id, at.clone()),
             // A monitor shows it, or it is looked up already.
             Some(NodeState::Observed(_) | NodeState::Unwatched { .. }) | None => {}
         }
@@ -250,7 +250,7 @@ impl Graph {
     /// The dependents with a reference to exactly this object, and whether a dependent has a reference with other
     /// coordinates. A dependent may have both.
     fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, bool) {
-        let (mut matching, mut is_claimed_otherwise) = (Vec::new(), false);
+        let (mut matching, mut is_referenced_otherwise) = (Vec::new(), false);
         for dependent in self.dependents_of(owner) {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
             let fits = probe.matches_namespace(&observed.namespace);
@@ -259,9 +259,9 @@ impl Graph {
             if refs_to(&refs, &probe.claim.uid).any(is_match) {
                 matching.push(dependent);
             }
-            is_claimed_otherwise |= refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it));
+            is_referenced_otherwise |= refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it));
         }
-        (matching, is_claimed_otherwise)
+        (matching, is_referenced_otherwise)
     }
 
     /// Keeps the proofs for claims that dependents of this owner make, and returns these claims.
@@ -270,9 +270,9 @@ impl Graph {
         for observed in self.dependents_of(owner).iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
             let refs = self.refs(observed);
             let of_it = refs_to(&refs, &gone.owner().uid);
-            claims.extend(of_it.map(|it| Coordinates::claimed(it, &observed.namespace)));
+            claims.extend(of_it.map(|it| Coordinates::referenced(it, &observed.namespace)));
         }
-        if let Some(Node { state: NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs }, .. }) =
+        if let Some(Node { state: NodeState::Referenced { proofs, .. } | NodeState::Gone { proofs }, .. }) =
             self.nodes.get_mut(owner)
         {
             proofs.insert(gone);
@@ -297,7 +297,7 @@ impl Graph {
         self.clear_due(id);
         self.expand_refs(id);
         if let Some(node) = self.nodes.get_mut(id) {
-            node.state = NodeState::Claimed { coordinates: Arc::new(coordinates), proofs: node.take_proofs() };
+            node.state = NodeState::Referenced { coordinates: Arc::new(coordinates), proofs: node.take_proofs() };
         }
         self.mark_due_delete_later(id);
     }
@@ -311,7 +311,7 @@ impl Graph {
 
 /// True if the claim means the object that was found. For a cluster-scoped type, a claim has the namespace of the
 /// dependent that made it.
-fn is_claimed_at(claim: &Coordinates, at: &Coordinates) -> bool {
+fn is_referenced_at(claim: &Coordinates, at: &Coordinates) -> bool {
     let namespace = if at.namespace.is_empty() { &at.namespace } else { &claim.namespace };
     *at == Coordinates { namespace: namespace.clone(), ..claim.clone() }
 }

@@ -69,7 +69,7 @@ impl Graph {
                         && it.api_version == by.api_version
                 })
             }
-            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
+            NodeState::Referenced { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
                 coordinates.match_ref(by)
             }
             NodeState::Gone { .. } => false,
@@ -83,7 +83,7 @@ impl Graph {
                 let of = &self.monitors.get(&observed.by)?.type_name;
                 (of.api_version.clone(), of.kind.clone(), &observed.name)
             }
-            NodeState::Claimed { coordinates: it, .. } | NodeState::Unwatched { coordinates: it, .. } => {
+            NodeState::Referenced { coordinates: it, .. } | NodeState::Unwatched { coordinates: it, .. } => {
                 (it.api_version.clone(), it.kind.clone(), &it.name)
             }
             NodeState::Gone { .. } => return None,

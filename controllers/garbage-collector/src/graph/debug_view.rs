@@ -119,7 +119,7 @@ fn is_connected(node: &Node) -> bool {
 fn object_state(node: &Node) -> ObjectState {
     match &node.state {
         NodeState::Observed(_) => ObjectState::Observed,
-        NodeState::Claimed { .. } => ObjectState::Virtual,
+        NodeState::Referenced { .. } => ObjectState::Virtual,
         NodeState::Unwatched { .. } => ObjectState::Unwatched,
         NodeState::Gone { .. } => ObjectState::Gone,
     }

@@ -107,7 +107,7 @@ impl Graph {
         let node = self.nodes.get(id)?;
         match &node.state {
             NodeState::Observed(_) => Some(Item::Observed(node.uid.clone())),
-            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
+            NodeState::Referenced { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
                 Some(Item::Virtual(coordinates.clone()))
             }
             NodeState::Gone { .. } => None,

@@ -30,9 +30,9 @@ impl Graph {
                 id
             }
             None => {
-                let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
-                let claimed = NodeState::Claimed { coordinates, proofs: AbsenceProofs::default() };
-                let id = self.nodes.insert(Node::new(owner.clone(), claimed));
+                let coordinates = Arc::new(Coordinates::referenced(first, &namespace));
+                let referenced = NodeState::Referenced { coordinates, proofs: AbsenceProofs::default() };
+                let id = self.nodes.insert(Node::new(owner.clone(), referenced));
                 self.mark_due_delete(id);
                 id
             }

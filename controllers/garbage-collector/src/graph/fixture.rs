@@ -42,7 +42,7 @@ pub(crate) fn named(api_version: &str, kind: &str, name: &str, uid: &str) -> Own
 
 /// The coordinates that a reference claims if an object of this namespace has it.
 pub(crate) fn claim(by: &OwnerRef, namespace: &str) -> Coordinates {
-    Coordinates::claimed(by, &Atom::from(namespace))
+    Coordinates::referenced(by, &Atom::from(namespace))
 }
 
 #[derive(Clone)]

@@ -28,7 +28,7 @@ pub(super) enum NodeState {
     /// A monitor shows it.
     Observed(Observed),
     /// It is known only from references, and is looked up live at these coordinates.
-    Claimed { coordinates: Arc<Coordinates>, proofs: AbsenceProofs },
+    Referenced { coordinates: Arc<Coordinates>, proofs: AbsenceProofs },
     /// A monitor showed it and has stopped, which proves nothing about the object. It is looked up live too. Until it
     /// is proved gone, the owners whose deletion it blocks wait for it.
     Unwatched { coordinates: Arc<Coordinates>, blocking_refs: Arc<[OwnerRef]> },
@@ -127,14 +127,14 @@ impl Node {
     pub(super) fn observed(&self) -> Option<&Observed> {
         match &self.state {
             NodeState::Observed(observed) => Some(observed),
-            NodeState::Claimed { .. } | NodeState::Unwatched { .. } | NodeState::Gone { .. } => None,
+            NodeState::Referenced { .. } | NodeState::Unwatched { .. } | NodeState::Gone { .. } => None,
         }
     }
 
     /// The coordinates for its live lookup.
     pub(super) fn lookup_coordinates(&self) -> Option<&Arc<Coordinates>> {
         match &self.state {
-            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => Some(coordinates),
+            NodeState::Referenced { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => Some(coordinates),
             NodeState::Observed(_) | NodeState::Gone { .. } => None,
         }
     }
@@ -143,14 +143,14 @@ impl Node {
     pub(super) fn blocking_refs(&self) -> &[OwnerRef] {
         match &self.state {
             NodeState::Unwatched { blocking_refs, .. } => blocking_refs,
-            NodeState::Observed(_) | NodeState::Claimed { .. } | NodeState::Gone { .. } => &[],
+            NodeState::Observed(_) | NodeState::Referenced { .. } | NodeState::Gone { .. } => &[],
         }
     }
 
     /// The proofs about it while no monitor shows it.
     pub(super) fn proofs(&self) -> Option<&AbsenceProofs> {
         match &self.state {
-            NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs } => Some(proofs),
+            NodeState::Referenced { proofs, .. } | NodeState::Gone { proofs } => Some(proofs),
             NodeState::Observed(_) | NodeState::Unwatched { .. } => None,
         }
     }
@@ -158,7 +158,7 @@ impl Node {
     /// Takes these proofs out of it.
     pub(super) fn take_proofs(&mut self) -> AbsenceProofs {
         match &mut self.state {
-            NodeState::Claimed { proofs, .. } | NodeState::Gone { proofs } => std::mem::take(proofs),
+            NodeState::Referenced { proofs, .. } | NodeState::Gone { proofs } => std::mem::take(proofs),
             NodeState::Observed(_) | NodeState::Unwatched { .. } => AbsenceProofs::default(),
         }
     }

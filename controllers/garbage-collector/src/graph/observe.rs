@@ -87,7 +87,7 @@ impl Graph {
         }
     }
 
-    /// An object is observed that was not observed before. Dependents may have claimed it long before, rightly or
+    /// An object is observed that was not observed before. Dependents may have referenced it long before, rightly or
     /// wrongly.
     fn add_observed(&mut self, id: Id, by: MonitorId, meta: Meta) {
         // The live lookup is not needed any more.
@@ -117,7 +117,7 @@ impl Graph {
         self.react(id, Lifecycle::default());
     }
 
-    /// True if the node was claimed with the name, kind and apiVersion that the object has.
+    /// True if the node was referenced with the name, kind and apiVersion that the object has.
     fn claim_matches(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
         let Some(coordinates) = self.nodes.get(id).and_then(Node::lookup_coordinates) else { return false };
         let of = self.monitors.get(&by).map(|it| &it.type_name);

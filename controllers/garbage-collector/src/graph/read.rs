@@ -20,7 +20,7 @@ impl Graph {
                 (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
             }
             // The claim that the item was queued with, even if the graph has another one by now.
-            (Item::Virtual(claim), NodeState::Claimed { .. } | NodeState::Unwatched { .. }) => {
+            (Item::Virtual(claim), NodeState::Referenced { .. } | NodeState::Unwatched { .. }) => {
                 (Coordinates::clone(claim), None, None)
             }
             _ => return None,
@@ -61,8 +61,8 @@ impl Graph {
         blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
-    /// The proof that the claimed object is gone, if the graph has it. The graph keeps it while a reference makes the
-    /// claim.
+    /// The proof that the referenced object is gone, if the graph has it. The graph keeps it while a reference makes
+    /// the claim.
     pub(crate) fn absence_proof(&self, claim: &Coordinates) -> Option<Gone> {
         self.nodes.get(self.nodes.find(&claim.uid)?)?.proofs()?.get(claim).cloned()
     }
@@ -104,7 +104,7 @@ impl Graph {
         (observed, self.nodes.len() - observed)
     }
 
-    /// The coordinates of an object, observed or claimed; `None` if it is gone.
+    /// The coordinates of an object, observed or referenced; `None` if it is gone.
     pub(super) fn coordinates(&self, node: &Node) -> Option<Coordinates> {
         match &node.state {
             NodeState::Observed(observed) => {
@@ -117,7 +117,7 @@ impl Graph {
                     uid: node.uid.clone(),
                 })
             }
-            NodeState::Claimed { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
+            NodeState::Referenced { coordinates, .. } | NodeState::Unwatched { coordinates, .. } => {
                 Some(Coordinates::clone(coordinates))
             }
             NodeState::Gone { .. } => None,

@@ -31,7 +31,7 @@ impl Default for AbsenceCache {
 }
 
 impl AbsenceCache {
-    /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
+    /// The proof that the referenced object is gone, either as a cluster-scoped object or in the namespace of its
     /// dependent.
     pub(crate) fn get(&self, claim: &Coordinates) -> Option<Gone> {
         self.0.lock().get(&claim.uid)?.get(claim).cloned()
@@ -62,7 +62,7 @@ impl AbsenceCache {
 pub(crate) struct AbsenceProofs(Vec<Gone>);
 
 impl AbsenceProofs {
-    /// The proof that the claimed object is gone, whether its type is namespaced or not.
+    /// The proof that the referenced object is gone, whether its type is namespaced or not.
     pub(crate) fn get(&self, claim: &Coordinates) -> Option<&Gone> {
         let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
         let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn gone(name: &str, namespace: &str) -> Gone {
-        Gone::from_deleted_event(Coordinates::claimed(&reference(name, "Pod"), &namespace.into()))
+        Gone::from_deleted_event(Coordinates::referenced(&reference(name, "Pod"), &namespace.into()))
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         }
         let namespace = Atom::from("a");
         let known = |number: usize| {
-            let claim = Coordinates::claimed(&reference(&format!("owner-{number}"), "Pod"), &namespace);
+            let claim = Coordinates::referenced(&reference(&format!("owner-{number}"), "Pod"), &namespace);
             cache.get(&claim).is_some()
         };
         assert!(!known(0) && known(1));
@@ -171,7 +171,7 @@ mod tests {
         cache.insert(gone("x", "a"));
         cache.insert(gone("cluster", ""));
         let known = |name: &str, kind: &str, namespace: &str| {
-            cache.get(&Coordinates::claimed(&reference(name, kind), &namespace.into())).is_some()
+            cache.get(&Coordinates::referenced(&reference(name, kind), &namespace.into())).is_some()
         };
         assert!(known("x", "Pod", "a"));
         assert!(!known("x", "Pod", "b"), "another namespace");
@@ -187,7 +187,7 @@ mod tests {
         let claims = [("v1", "x", "a"), ("v1beta1", "x", "a"), ("v1", "wrong", "a"), ("v1", "x", "")];
         let claims = claims.map(|(version, name, namespace)| {
             let by = OwnerRef { api_version: version.into(), uid: Uid::new("x"), ..reference(name, "Pod") };
-            Coordinates::claimed(&by, &namespace.into())
+            Coordinates::referenced(&by, &namespace.into())
         });
         claims.iter().for_each(|it| cache.insert(Gone::from_deleted_event(it.clone())));
         cache.insert(gone("y", "a"));
@@ -204,7 +204,7 @@ mod tests {
         let cache = AbsenceCache::default();
         let claim = |number: usize| {
             let by = OwnerRef { uid: Uid::new("x"), ..reference(&format!("name-{number}"), "Pod") };
-            Coordinates::claimed(&by, &"a".into())
+            Coordinates::referenced(&by, &"a".into())
         };
         for number in 0..10 * MAX_PROOFS_PER_UID + 3 {
             cache.insert(Gone::from_deleted_event(claim(number)));

@@ -93,14 +93,14 @@ pub(crate) async fn check_owners(ctx: &Ctx, object: Object) -> Result<Option<Che
 }
 
 async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<OwnerState, OwnersUnknown> {
-    let claimed = || Box::new(Coordinates::claimed(reference, namespace));
+    let referenced = || Box::new(Coordinates::referenced(reference, namespace));
     let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
-    let found = match cached_proof(ctx, &claimed(), resource.as_ref().ok()) {
+    let found = match cached_proof(ctx, &referenced(), resource.as_ref().ok()) {
         Some(gone) => OwnerState::Gone(gone),
         None => {
-            let resource = resource.map_err(|source| OwnersUnknown::Unknown { owner: claimed(), source })?;
-            let asked = locate(&resource, claimed());
-            let asked = asked.map_err(|source| OwnersUnknown::Unlocatable { owner: claimed(), source })?;
+            let resource = resource.map_err(|source| OwnersUnknown::Unknown { owner: referenced(), source })?;
+            let asked = locate(&resource, referenced());
+            let asked = asked.map_err(|source| OwnersUnknown::Unlocatable { owner: referenced(), source })?;
             match read_owner(ctx, &resource, &asked).await {
                 Ok(owner_state) => {
                     if let OwnerState::Live(_) = &owner_state {
@@ -121,8 +121,8 @@ async fn owner_state(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Resul
     })
 }
 
-/// A cached proof that the claimed object is gone; `None` while the monitor of its resource is behind, because etcd may
-/// have been restored and no list has shown that yet.
+/// A cached proof that the referenced object is gone; `None` while the monitor of its resource is behind, because etcd
+/// may have been restored and no list has shown that yet.
 fn cached_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> Option<Gone> {
     let gone = ctx.graph.absence_proof(claim)?;
     let is_doubtful = resource.is_some_and(|it| ctx.monitors.is_behind(it));
@@ -130,16 +130,16 @@ fn cached_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> 
 }
 
 /// The coordinates for the live read; an error if no such object can exist.
-pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Unlocatable> {
+pub(crate) fn locate(resource: &Resource, referenced: Box<Coordinates>) -> Result<Box<Coordinates>, Unlocatable> {
     // The same rule as for URL path segments, for all types:
     // https://kubernetes.io/docs/concepts/overview/working-with-objects/names
-    if matches!(&*claimed.name, "" | "." | "..") || claimed.name.contains(['/', '%']) {
+    if matches!(&*referenced.name, "" | "." | "..") || referenced.name.contains(['/', '%']) {
         return Err(Unlocatable::Misnamed);
     }
-    match (resource.namespaced, claimed.namespace.is_empty()) {
+    match (resource.namespaced, referenced.namespace.is_empty()) {
         (true, true) => Err(Unlocatable::Misplaced),
-        (true, false) => Ok(claimed),
-        (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*claimed })),
+        (true, false) => Ok(referenced),
+        (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*referenced })),
     }
 }
 

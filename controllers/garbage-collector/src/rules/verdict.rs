@@ -9,7 +9,7 @@ use client::Propagation;
 
 use crate::{
     graph::{Coordinates, Item, NodeView},
-    rules::evidence::{CheckedObject, FOREGROUND, Gone, ORPHAN, Object, OwnerState, Waiting, has},
+    rules::evidence::{CheckedObject, FOREGROUND, Gone, ORPHAN, Object, OwnerState, WaitingOwner, has},
 };
 
 /// The next step for an item, before any request.
@@ -64,7 +64,7 @@ pub(crate) struct DeletePermit {
 #[derive(Debug)]
 pub(crate) enum NonBlockingOwner {
     Gone(Gone),
-    Waiting(Waiting),
+    Waiting(WaitingOwner),
 }
 
 /// Why an object is deleted.

@@ -256,7 +256,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
     for order in [["good", "bad"], ["bad", "good"]] {
         let world = World::new();
         let secret = world.create("Secret", "parent", &[]);
-        // It sorts before the right name, so it is looked up first when both are claimed.
+        // It sorts before the right name, so it is looked up first when both are referenced.
         let renamed = with_field(owner(&secret), "name", "another");
         world.fail_lists("secrets");
         let manager = world.start().await;

@@ -79,7 +79,7 @@ async fn acceptance_node_032_watches_that_freeze_during_the_recovery_cause_no_pa
         let is_in_time = times.iter().all(|it| (210..=330).contains(it));
         assert!(times.len() == 2 && is_in_time && times[1] >= times[0] + 10, "{frozen:?}: {times:?}");
         assert!(!is_suspended(&manager), "{frozen:?}");
-        assert_eq!(world.judged("a").len(), 1, "{frozen:?}: not again after its return");
+        assert_eq!(world.unknown_at("a").len(), 1, "{frozen:?}: not again after its return");
         assert_eq!((world.ready("a"), world.no_execute("a").len()), ("True".into(), 0), "{frozen:?}");
     }
 }
@@ -102,8 +102,8 @@ async fn acceptance_node_020_a_node_that_was_not_silent_for_long_has_a_full_grac
     assert_eq!(world.logged(LEAVE).len(), 1);
     world.kubelets(&["a"], 200 * SEC).await;
     for node in ["b", "c"] {
-        let judged = world.judged(node)[0];
-        assert!(judged >= 130 * SEC && judged <= 136 * SEC, "{node} {judged:?}");
+        let unknown_at = world.unknown_at(node)[0];
+        assert!(unknown_at >= 130 * SEC && unknown_at <= 136 * SEC, "{node} {unknown_at:?}");
     }
 }
 
@@ -211,7 +211,7 @@ async fn nodes_that_renew_their_leases_again_are_not_tainted_before_they_post_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn judgements_go_on_during_the_disruption_at_their_deadlines() {
+async fn health_checks_go_on_during_the_disruption_at_their_deadlines() {
     let world = World::with(&["a", "b"]);
     let _manager = world.start().await;
     world.sleep_until(3 * SEC).await;
@@ -220,7 +220,7 @@ async fn judgements_go_on_during_the_disruption_at_their_deadlines() {
     world.renew("b");
     world.sleep_until(100 * SEC).await;
     for (node, due) in [("a", 53), ("b", 57)] {
-        assert!(is_punctual(world.judged(node)[0], due * SEC), "{node}: {:?}", world.judged(node));
+        assert!(is_punctual(world.unknown_at(node)[0], due * SEC), "{node}: {:?}", world.unknown_at(node));
     }
     pass(100 * MS).await;
 }

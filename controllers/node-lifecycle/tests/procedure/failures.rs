@@ -56,7 +56,7 @@ async fn a_refused_patch_of_a_ready_node_is_repeated_without_another_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_with_the_returning_kubelet_does_not_judge_the_node() {
+async fn a_conflict_with_the_returning_kubelet_does_not_make_the_node_unknown() {
     let world = World::with(&["a", "b"]);
     let _manager = world.start().await;
     let cluster = world.cluster.clone();
@@ -73,7 +73,7 @@ async fn a_conflict_with_the_returning_kubelet_does_not_judge_the_node() {
     assert_eq!(world.lines(), ["patch nodes/status a", "get nodes a"]);
     assert_eq!((world.calls()[0].status, world.ready("a")), (409, "True".to_owned()));
     world.kubelets(&["b"], 110 * SEC).await;
-    assert_eq!(world.judged("a").len(), 1);
+    assert_eq!(world.unknown_at("a").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use test_cluster::Interception;
 use crate::world::{MS, SEC, World, is_punctual, names};
 
 #[tokio::test(start_paused = true)]
-async fn a_warm_standby_judges_at_the_original_deadline() {
+async fn a_warm_standby_checks_the_health_at_the_original_deadline() {
     let world = World::with(&["a", "b"]);
     let leader = world.start().await;
     let standby = world.standby().await;
@@ -20,11 +20,11 @@ async fn a_warm_standby_judges_at_the_original_deadline() {
     world.kubelets(&["b"], 55 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 60 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 55 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 55 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_warm_standby_judges_at_once_what_became_due_between_the_terms() {
+async fn a_warm_standby_checks_at_once_what_became_due_between_the_terms() {
     let world = World::with(&["a", "b"]);
     let leader = world.start().await;
     let standby = world.standby().await;
@@ -34,7 +34,7 @@ async fn a_warm_standby_judges_at_once_what_became_due_between_the_terms() {
     assert_eq!(world.lines(), [""; 0], "a standby writes nothing");
     let _manager = standby.lead();
     world.kubelets(&["b"], 63 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 62 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 62 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,8 +50,8 @@ async fn a_standby_whose_watches_were_interrupted_gives_a_full_grace_period() {
     world.kubelets(&["b"], 85 * SEC).await;
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 130 * SEC).await;
-    let judged = world.judged("a");
-    assert!(judged.len() == 1 && judged[0] >= 90 * SEC, "{judged:?}");
+    let unknown_at = world.unknown_at("a");
+    assert!(unknown_at.len() == 1 && unknown_at[0] >= 90 * SEC, "{unknown_at:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn a_cold_process_gives_a_full_grace_period() {
     world.kubelets(&["b"], 97 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 100 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 97 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 97 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]

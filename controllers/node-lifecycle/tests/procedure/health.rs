@@ -46,8 +46,8 @@ async fn acceptance_node_002_a_silent_node_is_unknown_after_its_grace_period_and
     world.kubelets(&["b"], 57 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 100 * SEC).await;
-    assert_eq!(world.judged("a").len(), 1);
-    assert!(is_punctual(world.judged("a")[0], 57 * SEC), "{:?}", world.judged("a"));
+    assert_eq!(world.unknown_at("a").len(), 1);
+    assert!(is_punctual(world.unknown_at("a")[0], 57 * SEC), "{:?}", world.unknown_at("a"));
     let after = world.node("a");
     for type_ in REPORTED {
         let (was, is) = (condition(&before, type_), condition(&after, type_));
@@ -91,7 +91,7 @@ async fn acceptance_node_004_a_node_that_never_reported_is_unknown_60_s_after_it
     world.kubelets(&["b"], 80 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 90 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 80 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 80 * SEC), "{:?}", world.unknown_at("a"));
     let conditions: Vec<Value> = world.node("a")["status"]["conditions"].as_array().unwrap().clone();
     let types: Vec<&str> = conditions.iter().map(|it| it["type"].as_str().unwrap()).collect();
     assert_eq!(types, REPORTED);
@@ -111,12 +111,12 @@ async fn startup_grace_period_begins_anew_with_a_start_of_the_manager() {
     world.sleep_until(40 * SEC).await;
     let _manager = world.start().await;
     world.kubelets(&["b"], 120 * SEC).await;
-    assert!(is_punctual(world.judged("old")[0], 100 * SEC), "{:?}", world.judged("old"));
+    assert!(is_punctual(world.unknown_at("old")[0], 100 * SEC), "{:?}", world.unknown_at("old"));
     assert_eq!(world.condition("old", "Ready")["lastHeartbeatTime"], "2012-01-01T00:00:00Z");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_status_that_renews_its_lease_is_not_judged() {
+async fn a_node_without_status_that_renews_its_lease_does_not_become_unknown() {
     // Whichever cache is filled first.
     for late in ["leases", "nodes"] {
         let world = World::with(&["b"]);
@@ -129,8 +129,8 @@ async fn a_node_without_status_that_renews_its_lease_is_not_judged() {
         world.kubelets(&["a", "b"], 300 * SEC).await;
         assert_eq!(world.lines(), [""; 0], "{late} late");
         world.kubelets(&["b"], 400 * SEC).await;
-        let judged = world.judged("a")[0];
-        assert!(judged >= 350 * SEC && judged <= 361 * SEC, "{judged:?}: the startup grace period applies");
+        let unknown_at = world.unknown_at("a")[0];
+        assert!(unknown_at >= 350 * SEC && unknown_at <= 361 * SEC, "{unknown_at:?}: the startup grace period applies");
     }
 }
 
@@ -152,7 +152,7 @@ async fn acceptance_node_006_a_node_that_was_unknown_at_the_start_is_tainted_at_
         world.kubelets(&["b"], 20 * SEC).await;
         assert_eq!(world.no_execute("a"), ["unreachable"], "{late} late");
         assert!(world.taintings()[0].1 < 5 * SEC, "{late} late: {:?}", world.taintings());
-        assert!(world.judged("a").is_empty(), "its conditions are Unknown already");
+        assert!(world.unknown_at("a").is_empty(), "its conditions are Unknown already");
     }
 }
 
@@ -183,12 +183,12 @@ async fn acceptance_node_006_after_a_restart_a_ready_node_has_a_full_grace_perio
     assert_eq!(world.lines(), [""; 0]);
     world.kubelets(&["b"], 60 * SEC).await;
     for node in ["a", "c"] {
-        assert!(is_punctual(world.judged(node)[0], 55 * SEC), "{node}: {:?}", world.judged(node));
+        assert!(is_punctual(world.unknown_at(node)[0], 55 * SEC), "{node}: {:?}", world.unknown_at(node));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_node_is_judged_at_its_own_deadline() {
+async fn the_health_of_each_node_is_checked_at_its_own_deadline() {
     let world = World::with(&["a", "b", "c", "alive"]);
     let _manager = world.start().await;
     for (node, last) in [("a", 3_100), ("b", 5_777), ("c", 9_999)] {
@@ -197,8 +197,8 @@ async fn each_node_is_judged_at_its_own_deadline() {
     }
     world.kubelets(&["alive"], 70 * SEC).await;
     for (node, last) in [("a", 3_100), ("b", 5_777), ("c", 9_999)] {
-        let judged = world.judged(node);
-        assert!(judged.len() == 1 && is_punctual(judged[0], last * MS + 50 * SEC), "{node}: {judged:?}");
+        let unknown_at = world.unknown_at(node);
+        assert!(unknown_at.len() == 1 && is_punctual(unknown_at[0], last * MS + 50 * SEC), "{node}: {unknown_at:?}");
     }
 }
 
@@ -209,8 +209,8 @@ async fn grace_periods_of_the_user_apply() {
     let _manager = world.start_with(options).await;
     world.create("new", json!({}), json!({}));
     world.kubelets(&["b"], 40 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 20 * SEC), "{:?}", world.judged("a"));
-    assert!(is_punctual(world.judged("new")[0], 30 * SEC + 100 * MS), "{:?}", world.judged("new"));
+    assert!(is_punctual(world.unknown_at("a")[0], 20 * SEC), "{:?}", world.unknown_at("a"));
+    assert!(is_punctual(world.unknown_at("new")[0], 30 * SEC + 100 * MS), "{:?}", world.unknown_at("new"));
     assert_eq!(world.logged("--node-monitor-grace-period below 45s").len(), 1, "k/k#121793");
 }
 
@@ -222,7 +222,7 @@ async fn a_node_that_was_not_ready_becomes_unknown_too() {
     world.post("a", "False");
     world.kubelets(&["b"], 70 * SEC).await;
     assert_eq!(world.ready("a"), "Unknown");
-    assert!(is_punctual(world.judged("a")[0], 60 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 60 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,9 +232,9 @@ async fn a_removed_ready_condition_gets_the_startup_grace_period() {
     world.kubelets(&["b"], 20 * SEC).await;
     world.update("a", |it| it["status"]["conditions"] = json!([]));
     world.kubelets(&["b"], 79 * SEC).await;
-    assert_eq!(world.lines(), [""; 0], "neither tainted nor judged");
+    assert_eq!(world.lines(), [""; 0], "neither tainted nor Unknown");
     world.kubelets(&["b"], 90 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 80 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 80 * SEC), "{:?}", world.unknown_at("a"));
     assert_eq!(world.condition("a", "Ready")["reason"], "NodeStatusNeverUpdated");
 }
 
@@ -261,7 +261,11 @@ async fn a_node_that_is_back_is_left_alone() {
     world.kubelets(&["a", "b"], 400 * SEC).await;
     assert_eq!(world.lines(), ["patch nodes a"]);
     world.kubelets(&["b"], 500 * SEC).await;
-    assert_eq!((world.ready("a"), world.no_execute("a").len()), ("Unknown".to_owned(), 1), "it is judged again");
+    assert_eq!(
+        (world.ready("a"), world.no_execute("a").len()),
+        ("Unknown".to_owned(), 1),
+        "its health is checked again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,7 +279,7 @@ async fn a_node_that_is_replaced_under_its_name_has_a_grace_period_of_its_own() 
     world.kubelets(&["b"], 95 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0], "the Lease of the first one tells nothing");
     world.kubelets(&["b"], 100 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 95 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 95 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,7 +308,7 @@ async fn a_lease_that_is_deleted_or_never_created_does_not_matter() {
     world.kubelets(&["b"], 20 * SEC).await;
     world.cluster.delete("leases", "kube-node-lease", "a");
     world.kubelets(&["b"], 60 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 50 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 50 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,7 +323,7 @@ async fn a_lease_of_another_namespace_is_no_sign_of_life() {
         world.cluster.delete("leases", "default", "a");
     }
     world.kubelets(&["b"], 60 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 50 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 50 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,6 +333,6 @@ async fn a_node_that_renews_its_lease_while_its_status_is_written_is_not_tainted
     world.fail_requests(|line, _| (line == "patch nodes/status a").then_some(Interception::DelayAnswer(6 * SEC)));
     world.kubelets(&["b"], 52 * SEC).await;
     world.kubelets(&["a", "b"], 90 * SEC).await;
-    assert_eq!((world.judged("a").len(), world.ready("a")), (1, "Unknown".to_owned()));
+    assert_eq!((world.unknown_at("a").len(), world.ready("a")), (1, "Unknown".to_owned()));
     assert_eq!(world.no_execute("a"), [""; 0]);
 }

@@ -9,12 +9,12 @@ use test_cluster::Interception;
 use crate::world::{MS, SEC, World, is_punctual, is_status, is_suspended};
 
 const FAILED_READS: &str = "mini_kcm_node_lifecycle_failed_lease_reads_total";
-const SUSPENDED: &str = "Watches of nodes or Leases are interrupted or stale, so no node is judged";
-const RESUMED: &str = "The watches of nodes and Leases work again, so nodes are judged";
+const SUSPENDED: &str = "Watches of nodes or Leases are interrupted or stale, so the health of nodes is not checked";
+const RESUMED: &str = "The watches of nodes and Leases work again, so the health of nodes is checked";
 const BOTH: &[&str] = &["nodes", "leases"];
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_is_judged_until_the_cache_is_fresh() {
+async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_health_is_checked_until_the_cache_is_fresh() {
     let world = World::with(&["a", "b", "dead"]);
     let manager = world.start().await;
     world.kubelets(&["a", "b", "dead"], 20 * SEC).await;
@@ -23,7 +23,7 @@ async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_is_judged_unt
     assert!(is_suspended(&manager));
     assert_eq!(world.logged("The Lease was renewed, but the cache does not show it").len(), 1);
     assert_eq!(world.logged(SUSPENDED).len(), 1);
-    assert_eq!(world.lines(), [""; 0], "the dead node is not judged either");
+    assert_eq!(world.lines(), [""; 0], "the health of the dead node is not checked either");
     assert!(world.lease_reads() <= 3, "{}", world.lease_reads());
     world.kubelets(&["a", "b"], 200 * SEC).await;
     assert!(!is_suspended(&manager));
@@ -43,8 +43,8 @@ async fn a_lease_that_was_deleted_while_its_watch_was_frozen_counts_as_renewed()
     world.kubelets(&["a", "b"], 60 * SEC).await;
     world.cluster.remove("leases", "kube-node-lease", "a");
     world.kubelets(&["b"], 300 * SEC).await;
-    let judged = world.judged("a");
-    assert!(judged.len() == 1 && judged[0] >= 100 * SEC, "the last renewal was at 50 s: {judged:?}");
+    let unknown_at = world.unknown_at("a");
+    assert!(unknown_at.len() == 1 && unknown_at[0] >= 100 * SEC, "the last renewal was at 50 s: {unknown_at:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,8 +62,11 @@ async fn a_lease_that_came_and_went_while_its_watch_was_frozen_counts_as_renewed
             world.cluster.compact();
         }
         world.kubelets(&["b"], 300 * SEC).await;
-        let judged = world.judged("a");
-        assert!(judged.len() == 1 && judged[0] >= 80 * SEC, "{is_compacted}: the last renewal was at 30 s: {judged:?}");
+        let unknown_at = world.unknown_at("a");
+        assert!(
+            unknown_at.len() == 1 && unknown_at[0] >= 80 * SEC,
+            "{is_compacted}: the last renewal was at 30 s: {unknown_at:?}"
+        );
     }
 }
 
@@ -98,11 +101,11 @@ async fn a_lease_that_a_live_read_shows_renewed_is_a_sign_of_life() {
     assert_eq!(world.ready("a"), "True");
     assert!(!is_suspended(&manager));
     world.kubelets(&["b"], 110 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 100 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 100 * SEC), "{:?}", world.unknown_at("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_node_031_a_frozen_watch_of_nodes_does_not_judge_a_node_that_posts_its_status() {
+async fn acceptance_node_031_with_a_frozen_watch_of_nodes_one_that_posts_its_status_does_not_become_unknown() {
     let world = World::new();
     for node in ["a", "b", "dead"] {
         world.create(node, json!({}), json!({}));
@@ -128,16 +131,16 @@ async fn acceptance_node_031_a_frozen_watch_of_nodes_does_not_judge_a_node_that_
         assert!(!answers.is_empty() && answers.iter().all(|it| *it == 409), "{node}: {answers:?}");
         assert_eq!((world.ready(node), world.no_execute(node).len()), ("True".into(), 0), "{node}");
     }
-    let judged = world.judged("dead");
+    let unknown_at = world.unknown_at("dead");
     assert!(
-        judged.len() == 1 && judged[0] >= 80 * SEC,
-        "{judged:?}: 50 s after its last post, not after the cached one"
+        unknown_at.len() == 1 && unknown_at[0] >= 80 * SEC,
+        "{unknown_at:?}: 50 s after its last post, not after the cached one"
     );
     assert_eq!(world.ready("dead"), "Unknown", "decisions are made again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_lease_cannot_be_read_its_node_is_not_judged_and_the_metric_counts() {
+async fn when_a_lease_cannot_be_read_the_health_of_its_node_is_not_checked_and_the_metric_counts() {
     for failure in [
         Interception::status(500, "InternalError", "not now"),
         Interception::status(403, "Forbidden", "not you"),
@@ -154,12 +157,15 @@ async fn when_a_lease_cannot_be_read_its_node_is_not_judged_and_the_metric_count
         assert!(!world.logged("its Lease cannot be read").is_empty());
         world.end_outage();
         world.kubelets(&["b"], 123 * SEC).await;
-        assert!(is_punctual(world.judged("a")[0], 120 * SEC) || world.judged("a")[0] <= 122 * SEC, "{failure:?}");
+        assert!(
+            is_punctual(world.unknown_at("a")[0], 120 * SEC) || world.unknown_at("a")[0] <= 122 * SEC,
+            "{failure:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_read_does_not_stop_the_judging_of_other_nodes() {
+async fn a_lease_that_cannot_be_read_does_not_stop_the_checks_of_other_nodes() {
     let world = World::with(&["a", "b", "c"]);
     let _manager = world.start().await;
     world.sleep_until(500 * MS).await;
@@ -170,7 +176,7 @@ async fn a_lease_that_cannot_be_read_does_not_stop_the_judging_of_other_nodes() 
     });
     world.kubelets(&["b"], 70 * SEC).await;
     assert_eq!(["a", "b", "c"].map(|it| world.ready(it)), ["True", "True", "Unknown"]);
-    assert!(world.judged("c")[0] <= 53 * SEC, "{:?}", world.judged("c"));
+    assert!(world.unknown_at("c")[0] <= 53 * SEC, "{:?}", world.unknown_at("c"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +220,7 @@ async fn healthy_nodes_need_no_live_read() {
     assert_eq!(world.lease_reads(), 0);
 }
 
-/// Waits until nodes are judged again, and returns when. The informers back off for a minute at most.
+/// Waits until the health of nodes is checked again, and returns when. The informers back off for a minute at most.
 async fn resumed(world: &World, manager: &Manager, alive: &[&str]) -> Duration {
     let latest = world.elapsed() + 62 * SEC;
     while is_suspended(manager) {
@@ -237,10 +243,10 @@ async fn after_an_interruption_of_the_watches_all_grace_periods_start_anew() {
         world.end_outage();
         let end = resumed(&world, &manager, &["b"]).await;
         world.kubelets(&["b"], end + 60 * SEC).await;
-        let judged = world.judged("a");
+        let unknown_at = world.unknown_at("a");
         assert!(
-            judged.len() == 1 && judged[0] >= end + 49 * SEC && judged[0] <= end + 51 * SEC,
-            "{resources:?} {end:?} {judged:?}"
+            unknown_at.len() == 1 && unknown_at[0] >= end + 49 * SEC && unknown_at[0] <= end + 51 * SEC,
+            "{resources:?} {end:?} {unknown_at:?}"
         );
         assert_eq!(world.ready("b"), "True", "{resources:?}");
         assert_eq!(world.logged("all grace periods start anew").len(), 1, "{resources:?}");
@@ -248,7 +254,7 @@ async fn after_an_interruption_of_the_watches_all_grace_periods_start_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interruption_of_a_few_seconds_delays_the_judgement_by_its_length() {
+async fn an_interruption_of_a_few_seconds_delays_the_health_check_by_its_length() {
     let world = World::with(&["a", "b"]);
     let manager = world.start().await;
     world.kubelets(&["a", "b"], 5 * SEC).await;
@@ -262,8 +268,11 @@ async fn an_interruption_of_a_few_seconds_delays_the_judgement_by_its_length() {
     assert!(length > 2 * SEC && length < 10 * SEC, "{length:?}");
     world.kubelets(&["b"], 70 * SEC).await;
     let due = 50 * SEC + length;
-    let judged = world.judged("a");
-    assert!(judged.len() == 1 && judged[0] + SEC >= due && judged[0] <= due + SEC, "{judged:?}, {due:?}");
+    let unknown_at = world.unknown_at("a");
+    assert!(
+        unknown_at.len() == 1 && unknown_at[0] + SEC >= due && unknown_at[0] <= due + SEC,
+        "{unknown_at:?}, {due:?}"
+    );
     assert_eq!(world.logged("all grace periods start anew"), [""; 0]);
     let suspended = world.logged(SUSPENDED);
     assert!(suspended.len() == 1 && suspended[0].contains("leases"), "the log names the watch: {suspended:?}");
@@ -279,7 +288,7 @@ async fn a_watch_that_ends_or_breaks_and_is_opened_again_delays_nothing() {
         world.cluster.break_watches("nodes");
     }
     world.kubelets(&["b"], 60 * SEC).await;
-    assert!(is_punctual(world.judged("a")[0], 50 * SEC), "{:?}", world.judged("a"));
+    assert!(is_punctual(world.unknown_at("a")[0], 50 * SEC), "{:?}", world.unknown_at("a"));
     assert!(!is_suspended(&manager));
 }
 
@@ -379,8 +388,8 @@ async fn after_a_suspension_of_the_machine_all_grace_periods_start_anew() {
     assert_eq!(world.lines(), [""; 0]);
     world.post("b", "True");
     world.sleep_until(90 * SEC).await;
-    let judged = world.judged("a");
-    assert!(judged.len() == 1 && judged[0] >= 80 * SEC && judged[0] <= 82 * SEC, "{judged:?}");
+    let unknown_at = world.unknown_at("a");
+    assert!(unknown_at.len() == 1 && unknown_at[0] >= 80 * SEC && unknown_at[0] <= 82 * SEC, "{unknown_at:?}");
     assert_eq!(world.ready("b"), "True");
     assert_eq!(world.logged("all grace periods start anew").len(), 1);
 }

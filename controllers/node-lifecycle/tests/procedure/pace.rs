@@ -286,7 +286,8 @@ async fn a_waiting_node_that_cannot_be_tainted_blocks_no_other() {
 async fn nodes_that_cannot_be_confirmed_do_not_enqueue_each_other_without_a_pause() {
     let world = World::new();
     let (alive, _) = zone(&world, "z", 6, 0);
-    // The leader before has judged them, and they have no Lease. For a grace period after a list this proves nothing.
+    // The leader before has set them to Unknown, and they have no Lease. For a grace period after a list this proves
+    // nothing.
     for node in ["a", "b"] {
         world.create_old(node, "Unknown", 3600, &[]);
         world.update(node, |it| it["metadata"]["labels"][ZONE] = json!("z"));

@@ -262,7 +262,7 @@ impl World {
     }
 
     /// When the status of the node was set to Unknown by the controller, each time.
-    pub(crate) fn judged(&self, node: &str) -> Vec<Duration> {
+    pub(crate) fn unknown_at(&self, node: &str) -> Vec<Duration> {
         let calls = self.calls();
         let written = calls.iter().filter(|it| is_status(it) && it.name == node && it.status == 200);
         written.map(|it| it.at.saturating_duration_since(self.start)).collect()
@@ -376,7 +376,7 @@ pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|it| format!("{prefix}-{it}")).collect()
 }
 
-/// Whether no node is judged now, as the metric shows it.
+/// Whether the check of the health of nodes is suspended, as the metric shows it.
 pub(crate) fn is_suspended(manager: &Manager) -> bool {
     manager.metric("mini_kcm_node_lifecycle_suspended") == 1
 }

@@ -109,16 +109,16 @@ async fn acceptance_rs_026_a_refused_deletion_is_reported_and_retried() {
 
 /// Upstream waits five minutes for the deletion of a pod that is not its own any more.
 #[tokio::test(start_paused = true)]
-async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for() {
+async fn acceptance_rs_028_a_pod_to_delete_that_is_orphaned_instead_is_not_waited_for() {
     let (world, manager) = World::running(2, json!({})).await;
     // The server accepts the deletion, and does not do it.
     let accepted = || Interception::Answer { status: 200, headers: vec![], body: json!({}) };
     world.fail_requests(move |line, _| line.starts_with("delete pods").then(accepted));
     world.scale(1);
     pass(100 * MS).await;
-    let victim = world.lines().iter().find_map(|it| it.strip_prefix("delete pods ").map(str::to_owned)).unwrap();
+    let pod_to_delete = world.lines().iter().find_map(|it| it.strip_prefix("delete pods ").map(str::to_owned)).unwrap();
     assert_eq!(waiting(&manager), 1);
-    world.update_pod(&victim, |it| {
+    world.update_pod(&pod_to_delete, |it| {
         it["metadata"]["ownerReferences"] = json!([]);
         it["metadata"]["labels"] = json!({ "app": "mine" });
     });
@@ -133,7 +133,7 @@ async fn acceptance_rs_028_a_victim_that_is_orphaned_instead_is_not_waited_for()
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_deletion_always_fails_prevents_no_others() {
     let (world, manager) = World::running(5, json!({})).await;
-    world.fail_first_victim(failure(500, "InternalError").unwrap());
+    world.fail_first_deletion(failure(500, "InternalError").unwrap());
     world.scale(4);
     pass(SEC).await;
     assert_eq!(world.own().len(), 5);

@@ -136,7 +136,7 @@ async fn acceptance_rs_011_a_new_set_of_the_same_name_inherits_no_expectations()
 #[tokio::test(start_paused = true)]
 async fn acceptance_rs_027_a_pod_whose_deletion_is_observed_twice_counts_once() {
     let (world, manager) = World::running_with(3, json!({}), WITHOUT_GATE).await;
-    // The deletion of one victim succeeds, and that of the other one has no answer.
+    // The deletion of one pod succeeds, and that of the other one has no answer.
     let mut first: Option<String> = None;
     world.fail_requests(move |line, _| {
         let is_other = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) != line;

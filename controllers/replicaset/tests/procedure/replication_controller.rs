@@ -62,7 +62,7 @@ async fn acceptance_rs_056_after_a_change_of_the_selector_pods_are_released_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_rs_057_its_victims_are_spread_by_its_own_pods() {
+async fn acceptance_rs_057_its_deletions_are_spread_by_its_own_pods() {
     let world = World::of_replication_controllers();
     let _manager = world.start().await;
     world.set(3, json!({}));

@@ -96,7 +96,7 @@ async fn a_deletion_without_an_answer_is_sent_again_for_the_same_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_never_gets_an_answer_prevents_no_others_for_longer_than_it_may_run() {
     let (world, manager) = World::running(5, json!({})).await;
-    world.fail_first_victim(Interception::Fail);
+    world.fail_first_deletion(Interception::Fail);
     world.scale(4);
     pass(80 * SEC).await;
     assert!(world.call_count("delete pods") > 2);

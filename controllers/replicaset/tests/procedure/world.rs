@@ -236,7 +236,7 @@ impl World {
     }
 
     /// All deletions of the pod that is deleted first have this fate.
-    pub(crate) fn fail_first_victim(&self, fate: Interception) {
+    pub(crate) fn fail_first_deletion(&self, fate: Interception) {
         let mut first = None::<String>;
         self.fail_requests(move |line, _| {
             let fails = line.starts_with("delete pods") && first.get_or_insert_with(|| line.to_owned()) == line;

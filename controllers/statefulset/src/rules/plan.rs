@@ -10,8 +10,8 @@ use workload::{WaitCause, is_available, is_terminal};
 
 use crate::rules::{
     identity::{self, has_identity, pod_name},
-    notices::{Due, Notice, Waiting},
-    retention::ClaimOwners,
+    notices::{Due, Notice, WaitingPod},
+    retention::OwnerCheck,
     rollout::{DeleteCause, Rollout, is_created_at_update_revision, rollout},
     snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
     status::count_current,
@@ -34,7 +34,7 @@ pub(crate) struct Plan<'a> {
     /// must not prevent that other pods keep their claims.
     pub(crate) independent_stage: Option<usize>,
     /// The pod for which the set waits.
-    pub(crate) waiting: Option<Waiting<'a>>,
+    pub(crate) waiting: Option<WaitingPod<'a>>,
     /// Problems that prevent a creation and are known without a request.
     pub(crate) notices: Vec<Notice>,
     /// The number of unavailable slots, if the rollout stage was reached.
@@ -97,14 +97,14 @@ pub(crate) enum PodRevision {
 }
 
 /// The decision for one slot.
-struct Step<'a> {
+struct SlotDecision<'a> {
     action: Option<Action<'a>>,
     /// Nothing after this slot may be done in this sync.
     stops: bool,
     waits_for: Option<WaitCause>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> SlotDecision<'a> {
     const DONE: Self = Self { action: None, stops: false, waits_for: None };
 
     fn act(action: Action<'a>, stops: bool) -> Self {
@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
             return false;
         }
         let terminating = outdated.iter().find(|(pod, _)| pod.meta.deletion.is_some());
-        self.waiting = terminating.map(|(pod, _)| Waiting { pod, cause: WaitCause::Terminating });
+        self.waiting = terminating.map(|(pod, _)| WaitingPod { pod, cause: WaitCause::Terminating });
         self.add_claim_corrections(snapshot);
         self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
         let kept = if self.add_name_notice(snapshot) { of_slots.len() } else { 0 };
@@ -162,13 +162,13 @@ impl<'a> Plan<'a> {
 
     fn add_ordered_stages(&mut self, snapshot: &Snapshot<'a>) {
         for (at, slot) in snapshot.slots.iter().enumerate() {
-            let Step { action, stops, waits_for } = self.decide_slot(snapshot, slot);
+            let SlotDecision { action, stops, waits_for } = self.decide_slot(snapshot, slot);
             let first_left = at + usize::from(action.is_some());
             self.stages.push(action.into_iter().collect());
             if !stops {
                 continue;
             }
-            self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| Waiting { pod, cause });
+            self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| WaitingPod { pod, cause });
             if self.waiting.as_ref().is_some_and(|it| it.cause == WaitCause::NotReady) {
                 match replacement_of_blocked_pod(snapshot) {
                     Due::Now((slot, pod)) => {
@@ -198,11 +198,11 @@ impl<'a> Plan<'a> {
             let is_healthy = is_running_and_ready(highest.pod)
                 && is_available(highest.pod, snapshot.set.spec.min_ready_seconds, snapshot.now);
             if highest.pod.meta.deletion.is_some() {
-                self.waiting = Some(Waiting { pod: highest.pod, cause: WaitCause::Terminating });
+                self.waiting = Some(WaitingPod { pod: highest.pod, cause: WaitCause::Terminating });
             } else if is_healthy || is_first || is_terminal(highest.pod) || first_unavailable.is_some_and(is_terminal) {
                 self.stages.push(vec![Action::Delete { pod: highest.pod, cause: DeleteCause::Condemned }]);
             } else {
-                self.waiting = first_unavailable.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
+                self.waiting = first_unavailable.map(|pod| WaitingPod { pod, cause: cause_of_wait(pod) });
             }
             return;
         }
@@ -215,15 +215,15 @@ impl<'a> Plan<'a> {
         let surplus = snapshot.condemned.iter().filter(|it| it.pod.meta.deletion.is_none());
         let delete = |it: &SetPod<'a>| Action::Delete { pod: it.pod, cause: DeleteCause::Condemned };
         self.stages.push(surplus.map(delete).collect());
-        let steps: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
-        self.idle_slots = snapshot.slots.len() - steps.len();
+        let actions: Vec<_> = snapshot.slots.iter().filter_map(|it| self.decide_slot(snapshot, it).action).collect();
+        self.idle_slots = snapshot.slots.len() - actions.len();
         self.independent_stage = Some(self.stages.len());
-        self.stages.push(steps);
+        self.stages.push(actions);
         self.add_rollout_stage(snapshot);
     }
 
     /// Decides for one slot (`processReplica`).
-    fn decide_slot(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
+    fn decide_slot(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> SlotDecision<'a> {
         let Some(pod) = slot.pod else { return self.decide_creation(snapshot, slot) };
         let (ordinal, is_terminating) = (slot.ordinal, pod.meta.deletion.is_some());
         let has_claim_owners = || are_claim_owners_right(snapshot, pod, &slot.claims, false);
@@ -231,40 +231,40 @@ impl<'a> Plan<'a> {
             if is_terminating {
                 // A pod that is wanted again must not own its claim.
                 let action = claims_to_correct(slot).filter(|_| !has_claim_owners());
-                return Step { action, stops: true, waits_for: Some(WaitCause::Terminating) };
+                return SlotDecision { action, stops: true, waits_for: Some(WaitCause::Terminating) };
             }
-            return Step::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
+            return SlotDecision::act(self.delete_or_correct_claims(snapshot, slot, pod, DeleteCause::Ended), true);
         }
         // A claim that is being deleted is gone only after the pod, so it must not keep the pod.
         if pod.phase == PodPhase::Pending && !(slot.claims.iter().all(Option::is_some) && has_claim_owners()) {
             let action = Some(Action::CompleteClaims { pod, ordinal });
-            return Step { action, stops: snapshot.is_ordered(), waits_for: Some(WaitCause::NotReady) };
+            return SlotDecision { action, stops: snapshot.is_ordered(), waits_for: Some(WaitCause::NotReady) };
         }
         if snapshot.is_ordered() {
             if is_terminating {
-                return Step::wait(WaitCause::Terminating);
+                return SlotDecision::wait(WaitCause::Terminating);
             }
             if !is_running_and_ready(pod) {
-                return Step::wait(WaitCause::NotReady);
+                return SlotDecision::wait(WaitCause::NotReady);
             }
             if !is_available(pod, snapshot.set.spec.min_ready_seconds, snapshot.now) {
-                return Step::wait(WaitCause::NotAvailable);
+                return SlotDecision::wait(WaitCause::NotAvailable);
             }
         }
         if has_identity(pod) && has_volumes(snapshot, pod, slot) && has_claim_owners() {
-            return Step::DONE;
+            return SlotDecision::DONE;
         }
-        Step::act(Action::Repair { pod, ordinal }, false)
+        SlotDecision::act(Action::Repair { pod, ordinal }, false)
     }
 
-    fn decide_creation(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> Step<'a> {
-        let stop = Step { action: None, stops: true, waits_for: None };
+    fn decide_creation(&mut self, snapshot: &Snapshot<'a>, slot: &Slot<'a>) -> SlotDecision<'a> {
+        let stop = SlotDecision { action: None, stops: true, waits_for: None };
         let (name, revision) = (pod_name(&snapshot.set.meta.name, slot.ordinal), new_revision(snapshot, slot.ordinal));
         let revision_name = match revision {
             PodRevision::Current => snapshot.revisions.current,
             PodRevision::Update => snapshot.revisions.update,
         };
-        if let Some(why) = identity::label_fault(&name, revision_name) {
+        if let Some(why) = identity::too_long_label(&name, revision_name) {
             if self.notices.is_empty() {
                 self.notices.push(Notice::NameTooLong { pod: name, why });
             }
@@ -275,7 +275,7 @@ impl<'a> Plan<'a> {
         if slot.claims.iter().flatten().any(|it| owners.is_claim_of_earlier_owner(&it.meta.owners)) {
             return stop;
         }
-        Step::act(Action::Create { ordinal: slot.ordinal, revision }, true)
+        SlotDecision::act(Action::Create { ordinal: slot.ordinal, revision }, true)
     }
 
     /// Corrects the owners of the claims before the pods are deleted; otherwise the claims would stay (k/k#122400).
@@ -304,7 +304,8 @@ impl<'a> Plan<'a> {
     /// not be created. Returns whether it is.
     fn add_name_notice(&mut self, snapshot: &Snapshot<'a>) -> bool {
         let lowest = snapshot.outdated_pods(snapshot.partition()).next();
-        let fault = lowest.and_then(|it| Some((it, identity::label_fault(&it.meta.name, snapshot.revisions.update)?)));
+        let fault =
+            lowest.and_then(|it| Some((it, identity::too_long_label(&it.meta.name, snapshot.revisions.update)?)));
         let Some((pod, why)) = fault else { return false };
         if self.notices.is_empty() {
             self.notices.push(Notice::NameTooLong { pod: pod.meta.name.to_string(), why });
@@ -325,7 +326,7 @@ impl<'a> Plan<'a> {
         if !self.add_name_notice(snapshot) {
             self.stages.push(delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect());
         }
-        self.waiting = waiting.map(|pod| Waiting { pod, cause: cause_of_wait(pod) });
+        self.waiting = waiting.map(|pod| WaitingPod { pod, cause: cause_of_wait(pod) });
         self.unavailable = Some(unavailable);
     }
 }
@@ -354,7 +355,7 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
     let mut above = snapshot.slots.iter().skip(snapshot.partition()).rev();
     let is_broken = |it: &&Slot<'a>| it.pod.is_some_and(|it| snapshot.is_outdated(it) && !is_running_and_ready(it));
     let Some((slot, pod)) = above.find(is_broken).and_then(|it| Some((it, it.pod?))) else { return Due::Never };
-    let can_be_created = identity::label_fault(&pod.meta.name, snapshot.revisions.update).is_none();
+    let can_be_created = identity::too_long_label(&pod.meta.name, snapshot.revisions.update).is_none();
     if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, count_current(snapshot) - 1) {
         return Due::Never;
     }
@@ -397,7 +398,7 @@ fn are_claim_owners_right(
     is_condemned: bool,
 ) -> bool {
     let owners = snapshot.owners(&pod.meta.name, Some(pod), is_condemned);
-    claims.iter().flatten().all(|it| owners.check(&it.meta.owners) == ClaimOwners::UpToDate)
+    claims.iter().flatten().all(|it| owners.check(&it.meta.owners) == OwnerCheck::UpToDate)
 }
 
 fn cause_of_wait(pod: &Pod) -> WaitCause {

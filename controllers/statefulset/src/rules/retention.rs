@@ -12,7 +12,7 @@ const KIND: &str = "StatefulSet";
 
 /// The objects that may own a claim.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Owners<'a> {
+pub(crate) struct DesiredOwners<'a> {
     /// The set.
     pub(crate) set: &'a StatefulSet,
     /// The name of the pod.
@@ -25,10 +25,10 @@ pub(crate) struct Owners<'a> {
 
 /// Whether the references of a claim must be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClaimOwners {
+pub(crate) enum OwnerCheck {
     /// They are right, or they are not ours to change.
     UpToDate,
-    /// They must be those of [`Owners::corrected`].
+    /// They must be those of [`DesiredOwners::corrected`].
     Outdated,
 }
 
@@ -43,7 +43,7 @@ enum Named {
     Other,
 }
 
-impl Owners<'_> {
+impl DesiredOwners<'_> {
     fn named(&self, api_version: &str, kind: &str, name: &str) -> Named {
         match (api_version, kind) {
             (API_VERSION, KIND) if *name == *self.set.meta.name => Named::Set,
@@ -92,12 +92,12 @@ impl Owners<'_> {
     }
 
     /// Checks the references of a claim (`isClaimOwnerUpToDate`).
-    pub(crate) fn check(&self, references: &[OwnerRef]) -> ClaimOwners {
+    pub(crate) fn check(&self, references: &[OwnerRef]) -> OwnerCheck {
         let owned_by = |uid: Option<&Uid>| references.iter().any(|it| Some(&it.uid) == uid);
         let (by_set, by_pod) = (owned_by(Some(&self.set.meta.uid)), self.pod_uid.is_some() && owned_by(self.pod_uid));
         // The garbage collector will delete the claim with the earlier object, or remove the reference.
         if references.iter().any(|it| self.is_stale(it)) {
-            return ClaimOwners::UpToDate;
+            return OwnerCheck::UpToDate;
         }
         let is_outdated = if self.has_conflict(references) {
             by_set || by_pod
@@ -105,7 +105,7 @@ impl Owners<'_> {
             let is_plain_owner = |it: &OwnerRef| self.has_uid(&it.uid) && !it.controller;
             references.iter().any(is_plain_owner) || (by_set, by_pod) != self.wanted()
         };
-        if is_outdated { ClaimOwners::Outdated } else { ClaimOwners::UpToDate }
+        if is_outdated { OwnerCheck::Outdated } else { OwnerCheck::UpToDate }
     }
 
     /// Whether the claim still belongs to an earlier pod or set of this name, and will be deleted because of it
@@ -177,9 +177,9 @@ mod tests {
         reference("v1", "Pod", "web-1", POD, true)
     }
 
-    fn with<R>(set: &StatefulSet, is_condemned: bool, check: impl FnOnce(Owners<'_>) -> R) -> R {
+    fn with<R>(set: &StatefulSet, is_condemned: bool, check: impl FnOnce(DesiredOwners<'_>) -> R) -> R {
         let uid = Uid::new(POD);
-        check(Owners { set, pod_name: "web-1", pod_uid: Some(&uid), is_condemned })
+        check(DesiredOwners { set, pod_name: "web-1", pod_uid: Some(&uid), is_condemned })
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             let set = set(when_deleted, when_scaled);
             for has in [vec![], vec![of_set()], vec![of_pod()], vec![of_set(), of_pod()]] {
                 let checked = with(&set, is_condemned, |it| it.check(&has));
-                let wanted = if has == want { ClaimOwners::UpToDate } else { ClaimOwners::Outdated };
+                let wanted = if has == want { OwnerCheck::UpToDate } else { OwnerCheck::Outdated };
                 assert_eq!(checked, wanted, "{when_deleted} {when_scaled} {is_condemned} {has:?}");
             }
             let written = with(&set, is_condemned, |it| it.corrected(&[], false));
@@ -214,7 +214,7 @@ mod tests {
         for (when_deleted, when_scaled) in [("Retain", "Retain"), ("Delete", "Delete")] {
             let set = set(when_deleted, when_scaled);
             for has in [&earlier_set, &earlier_pod] {
-                assert_eq!(with(&set, false, |it| it.check(std::slice::from_ref(has))), ClaimOwners::UpToDate);
+                assert_eq!(with(&set, false, |it| it.check(std::slice::from_ref(has))), OwnerCheck::UpToDate);
             }
         }
     }
@@ -225,7 +225,8 @@ mod tests {
         let earlier_set = [reference("apps/v1", "StatefulSet", "web", "old", true)];
         let is_stale = |when_scaled: &str, references: &[OwnerRef], pod_uid: Option<&Uid>| {
             let set = set("Retain", when_scaled);
-            Owners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }.is_claim_of_earlier_owner(references)
+            DesiredOwners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }
+                .is_claim_of_earlier_owner(references)
         };
         for when_scaled in ["Delete", "Retain"] {
             assert!(is_stale(when_scaled, &earlier_pod, None) && is_stale(when_scaled, &earlier_set, None));
@@ -245,8 +246,8 @@ mod tests {
                 owners.has_conflict(std::slice::from_ref(&foreign))
                     && !owners.has_conflict(std::slice::from_ref(&plain))
             );
-            assert_eq!(owners.check(std::slice::from_ref(&foreign)), ClaimOwners::UpToDate);
-            assert_eq!(owners.check(&[foreign.clone(), of_set()]), ClaimOwners::Outdated);
+            assert_eq!(owners.check(std::slice::from_ref(&foreign)), OwnerCheck::UpToDate);
+            assert_eq!(owners.check(&[foreign.clone(), of_set()]), OwnerCheck::Outdated);
             let on_server = [
                 json!({ "apiVersion": "example.com/v1", "kind": "Backup", "name": "b", "uid": "other", "controller": true }),
                 json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": SET, "controller": true }),
@@ -262,7 +263,7 @@ mod tests {
         let set = set("Delete", "Retain");
         let plain = reference("apps/v1", "StatefulSet", "web", SET, false);
         with(&set, false, |owners| {
-            assert_eq!(owners.check(&[plain]), ClaimOwners::Outdated);
+            assert_eq!(owners.check(&[plain]), OwnerCheck::Outdated);
             let on_server = [json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": SET })];
             let corrected = owners.corrected(&on_server, false);
             assert_eq!((corrected.len(), &corrected[0]["controller"]), (1, &Value::Bool(true)));

@@ -8,7 +8,7 @@ use workload::{is_available, is_ready};
 
 use crate::rules::{
     identity::{self, claim_name},
-    retention::Owners,
+    retention::DesiredOwners,
 };
 
 /// There are at most this many slots more than pods. A set that needs more is not updated. With an enormous `replicas`
@@ -162,8 +162,13 @@ impl<'a> Snapshot<'a> {
     }
 
     /// The owners of the claims of a pod.
-    pub(crate) fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> Owners<'b> {
-        Owners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
+    pub(crate) fn owners<'b>(
+        &'b self,
+        pod_name: &'b str,
+        pod: Option<&'b Pod>,
+        is_condemned: bool,
+    ) -> DesiredOwners<'b> {
+        DesiredOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
     }
 }
 

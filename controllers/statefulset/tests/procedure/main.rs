@@ -5,10 +5,10 @@
 
 mod world;
 
-mod claims;
 mod deletions;
 mod notices;
 mod ownership;
 mod pods;
 mod revisions;
 mod status;
+mod volume_claims;

@@ -7,9 +7,9 @@ use clock::Instant;
 
 use crate::rules::taints::{ObservedTaint, is_of_pair};
 
-/// What becomes of a pod.
+/// When a pod must leave its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum EvictionTime {
     /// It stays, until taints or tolerations change.
     Stay,
     /// It stays until this time, and must then leave.
@@ -39,7 +39,7 @@ pub(crate) fn decide(
     arrival: Option<Instant>,
     lifted_by: Option<Instant>,
     compares_numbers: bool,
-) -> Decision {
+) -> EvictionTime {
     let mut first: Option<Instant> = None;
     let toleration = |taint: &Taint| tolerations.iter().find(|it| it.tolerates(taint, compares_numbers));
     let start = |since: Instant| arrival.map_or(since, |it| it.max(since));
@@ -47,7 +47,7 @@ pub(crate) fn decide(
         let lifted_by = lifted_by.filter(|_| is_of_pair(taint));
         let not_before = |time: Instant| lifted_by.map_or(time, |it| it.max(time));
         let Some(present) = toleration(taint) else {
-            let Some(lifted_by) = lifted_by else { return Decision::Now { since: start(*since) } };
+            let Some(lifted_by) = lifted_by else { return EvictionTime::Now { since: start(*since) } };
             first = first.into_iter().chain([lifted_by]).min();
             continue;
         };
@@ -61,7 +61,7 @@ pub(crate) fn decide(
             first = first.into_iter().chain(both.map(not_before)).min();
         }
     }
-    first.map_or(Decision::Stay, Decision::At)
+    first.map_or(EvictionTime::Stay, EvictionTime::At)
 }
 
 /// How long a taint is tolerated; `None` if without limit. A negative number counts as zero.
@@ -112,9 +112,9 @@ mod tests {
             .collect();
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
         let decision = match decide(&tolerations, &taints, arrival.map(at), None, compares_numbers) {
-            Decision::Stay => Seconds::Stay,
-            Decision::At(time) => Seconds::At((time - start).as_secs()),
-            Decision::Now { .. } => Seconds::Now,
+            EvictionTime::Stay => Seconds::Stay,
+            EvictionTime::At(time) => Seconds::At((time - start).as_secs()),
+            EvictionTime::Now { .. } => Seconds::Now,
         };
         assert_eq!(decision, *want, "{name}");
     }
@@ -158,16 +158,16 @@ mod tests {
     fn taints_of_an_outage_evict_no_pod_until_they_are_probably_lifted() {
         let start = Clock::system().now();
         let (at, outage) = (|second: u32| start + second * SEC, "node.kubernetes.io/unreachable");
-        let now = Decision::Now { since: start };
+        let now = EvictionTime::Now { since: start };
         for (key, tolerations, lifted_by, want) in [
-            (outage, json!([exists(outage, Some(300))]), None, Decision::At(at(300))),
-            (outage, json!([exists(outage, Some(300))]), Some(350), Decision::At(at(350))),
-            (outage, json!([exists(outage, Some(300))]), Some(250), Decision::At(at(300))),
-            (outage, json!([exists(outage, None)]), Some(350), Decision::Stay),
+            (outage, json!([exists(outage, Some(300))]), None, EvictionTime::At(at(300))),
+            (outage, json!([exists(outage, Some(300))]), Some(350), EvictionTime::At(at(350))),
+            (outage, json!([exists(outage, Some(300))]), Some(250), EvictionTime::At(at(300))),
+            (outage, json!([exists(outage, None)]), Some(350), EvictionTime::Stay),
             (outage, json!([]), None, now),
-            (outage, json!([]), Some(350), Decision::At(at(350))),
+            (outage, json!([]), Some(350), EvictionTime::At(at(350))),
             ("evict", json!([]), Some(350), now),
-            ("evict", json!([exists("evict", Some(300))]), Some(350), Decision::At(at(300))),
+            ("evict", json!([exists("evict", Some(300))]), Some(350), EvictionTime::At(at(300))),
         ] {
             let taint = serde_json::from_value(json!({ "key": key, "effect": "NoExecute" })).unwrap();
             let taints = [ObservedTaint { taint, since: start, replaced: None }];
@@ -196,7 +196,7 @@ mod tests {
             let tolerations = serde_json::from_value::<Vec<_>>(json!([exists("a", before), exists("b", present)]));
             let arrival: Option<Instant> = arrival.map(|it| start + it * SEC);
             let decision = decide(&tolerations.unwrap(), &taints, arrival, None, false);
-            let want = want.map_or(Decision::Stay, |it: u32| Decision::At(start + it * SEC));
+            let want = want.map_or(EvictionTime::Stay, |it: u32| EvictionTime::At(start + it * SEC));
             assert_eq!(decision, want, "{before:?} {present:?}");
         }
     }
@@ -255,7 +255,7 @@ mod tests {
         let since = Clock::system().now();
         let taint = serde_json::from_value(json!({ "key": "a", "effect": "NoExecute" })).unwrap();
         let taints = [ObservedTaint { taint, since, replaced: None }];
-        assert_eq!(decide(&[], &taints, None, None, false), Decision::Now { since });
-        assert_eq!(decide(&[], &taints, Some(since + SEC), None, false), Decision::Now { since: since + SEC });
+        assert_eq!(decide(&[], &taints, None, None, false), EvictionTime::Now { since });
+        assert_eq!(decide(&[], &taints, Some(since + SEC), None, false), EvictionTime::Now { since: since + SEC });
     }
 }

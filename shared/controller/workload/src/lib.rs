@@ -44,7 +44,7 @@ pub use predicates::{
 pub use ranking::{deletion_key, deletion_keys_around_rank};
 pub use slow_start::SlowStart;
 pub use status_write::{StatusChange, StatusWrite};
-pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};
+pub use template::{PodFields, PodTemplate, PreparedTemplate, TemplateError};
 pub use unknown_creates::{
     MAX_REQUEST_TIME, NewestPods, REPEAT_FOR, RETRY_CHECK, UnknownCreates, UnknownOutcomes, end_of_request,
     longest_create, newest_pods,

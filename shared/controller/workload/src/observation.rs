@@ -46,7 +46,7 @@ impl Observation {
         Some(if missed < LONG { Missed::Time(missed) } else { Missed::All })
     }
 
-    /// Whether a watch is interrupted, or this check is overdue. Then no node is judged.
+    /// Whether a watch is interrupted, or this check is overdue. Then the health of nodes is not checked.
     #[must_use]
     pub fn is_interrupted(&self, now: BootInstant) -> bool {
         let is_late = self.last_check.is_none_or(|it| now.saturating_since(it) > INTERVAL + LATE);

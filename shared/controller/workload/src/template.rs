@@ -29,7 +29,7 @@ pub enum TemplateError {
 
 /// The fields of one pod that are not in the template.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extra<'a> {
+pub struct PodFields<'a> {
     /// The prefix of its name, see [`Owner::generate_name`].
     pub generate_name: &'a str,
     /// Its name; empty if the server chooses it.
@@ -167,8 +167,8 @@ impl PreparedTemplate {
     ///
     /// # Errors
     /// Never for a parsed template.
-    pub fn pod(&self, extra: Extra<'_>) -> Result<Box<RawValue>, serde_json::Error> {
-        let Extra { generate_name, name, labels, annotations, hostname, affinity } = extra;
+    pub fn pod(&self, fields: PodFields<'_>) -> Result<Box<RawValue>, serde_json::Error> {
+        let PodFields { generate_name, name, labels, annotations, hostname, affinity } = fields;
         let mut metadata = Map::new();
         metadata.insert("generateName".to_owned(), generate_name.into());
         if !name.is_empty() {
@@ -252,8 +252,8 @@ mod tests {
         PodTemplate::parse(&RawValue::from_string(value.to_string()).unwrap())
     }
 
-    fn made(prepared: &PreparedTemplate, extra: Extra<'_>) -> Value {
-        serde_json::from_str(prepared.pod(extra).unwrap().get()).unwrap()
+    fn made(prepared: &PreparedTemplate, fields: PodFields<'_>) -> Value {
+        serde_json::from_str(prepared.pod(fields).unwrap().get()).unwrap()
     }
 
     #[test]
@@ -276,15 +276,15 @@ mod tests {
             "spec": { "restartPolicy": "Never", "hostname": "own", "fieldFromTomorrow": { "x": [1, 2.5] },
                 "containers": [{ "name": "{c}" }] },
         });
-        assert_eq!(made(&prepared, Extra { generate_name: "job-", ..Extra::default() }), want);
-        let extra = Extra {
+        assert_eq!(made(&prepared, PodFields { generate_name: "job-", ..PodFields::default() }), want);
+        let fields = PodFields {
             generate_name: "job-3-",
             labels: &[("index", "3")],
             annotations: &[("index", "3"), ("a", "own")],
             hostname: Some("job-3"),
-            ..Extra::default()
+            ..PodFields::default()
         };
-        let indexed = made(&prepared, extra);
+        let indexed = made(&prepared, fields);
         assert_eq!(indexed["metadata"]["labels"], json!({ "app": "x", "index": "3" }));
         assert_eq!(indexed["metadata"]["annotations"], json!({ "a": "own", "index": "3" }));
         assert_eq!(indexed["spec"]["hostname"], "job-3");
@@ -296,11 +296,11 @@ mod tests {
         let template =
             template(&json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["example.com/ours"] } })).unwrap();
         let prepared = template.prepare(&owner("job"));
-        let pod = made(&prepared, Extra { hostname: Some("h"), ..Extra::default() });
+        let pod = made(&prepared, PodFields { hostname: Some("h"), ..PodFields::default() });
         assert_eq!(pod["metadata"]["finalizers"], json!(["example.com/ours"]));
         assert_eq!(pod["metadata"].get("annotations"), None);
         assert_eq!(pod["spec"], json!({ "hostname": "h" }));
-        assert_eq!(made(&prepared, Extra::default())["spec"], json!({}));
+        assert_eq!(made(&prepared, PodFields::default())["spec"], json!({}));
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             let spec = json!({ "tolerations": tolerations });
             let mut template = template(&json!({ "metadata": metadata, "spec": spec })).unwrap();
             template.tolerate("k", "NoExecute");
-            made(&template.prepare(&owner("ds")), Extra::default())["spec"]["tolerations"].clone()
+            made(&template.prepare(&owner("ds")), PodFields::default())["spec"]["tolerations"].clone()
         };
         let added = json!({ "key": "k", "operator": "Exists", "effect": "NoExecute" });
         assert_eq!(of(json!([limited])), json!([added]));
@@ -328,9 +328,9 @@ mod tests {
         assert_eq!(Value::from(template.take_affinity()), json!({ "podAffinity": {} }));
         let prepared = template.prepare(&owner("ds"));
         let own = json!({ "nodeAffinity": {} });
-        let pod = made(&prepared, Extra { affinity: Some(&own), ..Extra::default() });
+        let pod = made(&prepared, PodFields { affinity: Some(&own), ..PodFields::default() });
         assert_eq!(pod["spec"], json!({ "affinity": own, "hostname": "h" }));
-        let both = made(&prepared, Extra { affinity: Some(&own), hostname: Some("x"), ..Extra::default() });
+        let both = made(&prepared, PodFields { affinity: Some(&own), hostname: Some("x"), ..PodFields::default() });
         assert_eq!(both["spec"], json!({ "affinity": own, "hostname": "x" }));
     }
 
@@ -354,7 +354,7 @@ mod tests {
         }))
         .unwrap();
         template.set_env_from_label("INDEX", "example.com/index");
-        let pod = made(&template.prepare(&owner("job")), Extra::default());
+        let pod = made(&template.prepare(&owner("job")), PodFields::default());
         let ours = json!({ "name": "INDEX",
             "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['example.com/index']" } } });
         assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([ours]));
@@ -373,14 +373,14 @@ mod tests {
         let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } });
         template.put_volumes(vec![claim.clone()]);
         template.set_subdomain("svc");
-        let extra = Extra { name: "web-0", hostname: Some("web-0"), ..Extra::default() };
-        let pod = made(&template.clone().prepare(&owner("web")), extra);
+        let fields = PodFields { name: "web-0", hostname: Some("web-0"), ..PodFields::default() };
+        let pod = made(&template.clone().prepare(&owner("web")), fields);
         assert_eq!((&pod["metadata"]["name"], &pod["spec"]["hostname"]), (&json!("web-0"), &json!("web-0")));
         assert_eq!(pod["spec"]["subdomain"], "svc");
         assert_eq!(pod["spec"]["volumes"], json!([claim, { "name": "tmp", "emptyDir": {} }]));
         template.set_subdomain("");
         template.put_volumes(Vec::new());
-        let pod = made(&template.prepare(&owner("web")), extra);
+        let pod = made(&template.prepare(&owner("web")), fields);
         assert_eq!((&pod["spec"]["subdomain"], pod["spec"]["volumes"].as_array().unwrap().len()), (&Value::Null, 2));
     }
 

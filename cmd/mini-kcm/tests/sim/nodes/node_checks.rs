@@ -186,13 +186,13 @@ impl NodeChange<'_> {
         Err("the node was not silent for its whole grace".to_owned())
     }
 
-    /// A process judges only after it has watched for about a whole grace itself.
+    /// A process sets a node to Unknown only after it has watched for about a whole grace itself.
     fn check_watched(&self, model: &Model) -> Checked {
         let Write { by, .. } = self.write;
         for resource in [NODES, LEASES] {
             let since = model.shown.watched_since(by, resource);
             if since.is_none_or(|it| it + model.settings.grace > self.point.at + FIRST_LIST) {
-                return Err(format!("judges a node, but has not watched {resource} for a whole grace"));
+                return Err(format!("sets a node to Unknown, but has not watched {resource} for a whole grace"));
             }
         }
         Ok(())

@@ -52,7 +52,7 @@ fn acceptance_deploy_001_018_a_new_deployment_creates_its_set_and_then_rests() {
 }
 
 #[test]
-fn acceptance_deploy_004_022_one_sync_creates_the_new_set_and_shrinks_the_old_one() {
+fn acceptance_deploy_004_022_one_sync_creates_the_new_set_and_scales_down_the_old_one() {
     assert_eq!(ten(&["a old 10"]), ["create 3 as 2", "a 10->8"]);
 }
 
@@ -82,7 +82,7 @@ fn acceptance_deploy_027_each_available_new_pod_replaces_an_old_one() {
 }
 
 #[test]
-fn an_old_set_shrinks_in_one_write() {
+fn an_old_set_is_scaled_down_in_one_write() {
     // One pod that is not available, and four that are not needed any more.
     assert_eq!(ten(&["a old 10/9", "b new 3 revision:2"]), ["a 10->5"]);
 }
@@ -106,7 +106,7 @@ fn acceptance_deploy_029_without_surge_pods_are_replaced_one_by_one() {
 }
 
 #[test]
-fn acceptance_deploy_021_a_new_set_that_is_too_large_shrinks() {
+fn acceptance_deploy_021_a_new_set_that_is_too_large_is_scaled_down() {
     let rows = ["a old 2", "b new 11 revision:2"];
     assert_eq!(words(&World::new(deployment(rolling(10, json!(2), json!(0))), &rows)), ["b 11->10"]);
 }
@@ -255,7 +255,7 @@ fn acceptance_deploy_003_annotations_reach_only_the_new_set() {
 
 #[test]
 fn acceptance_deploy_017_a_template_that_the_server_changed_is_not_created_again() {
-    // Each resize increases the generation.
+    // Each change of the size increases the generation.
     for generation in [1, 2] {
         let row = format!("{NAME_OF_NEW} changed 3 generation:{generation} revision:2");
         let world = World::new(deployment(json!({})), &["a old 3 age:2000", &row]);

@@ -403,7 +403,7 @@ fn one_object_may_name_one_uid_twice() {
 fn an_owner_found_by_a_live_read_is_looked_up_at_those_coordinates() {
     let wrong = named("v1", "Pod", "another", "o");
     let (right, by_right) = (claim(&to("o"), "ns"), "later v1/Pod ns/o o");
-    // It was claimed wrongly first, and assumed gone because there was no other claim.
+    // It was referenced wrongly first, and assumed gone because there was no other claim.
     for was_probed in [false, true] {
         let mut world = World::new();
         world.set(object("bad").owned_by([wrong.clone()]));

@@ -18,7 +18,7 @@ use crate::rules::evidence::Gone;
 #[derive(Debug, Clone, PartialEq)]
 enum NodeState {
     Observed(MonitorId, Meta),
-    Claimed(Coordinates),
+    Referenced(Coordinates),
     /// With the references that still block owners.
     Unwatched(Coordinates, Vec<OwnerRef>),
     Gone,
@@ -52,9 +52,9 @@ fn claims_of(meta: &Meta, owner: &Uid) -> Vec<(Atom, Atom, Atom)> {
     refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
 }
 
-fn claimed(meta: &Meta, owner: &Uid) -> Vec<Coordinates> {
+fn referenced(meta: &Meta, owner: &Uid) -> Vec<Coordinates> {
     let refs = meta.owners.iter().filter(|it| it.uid == *owner);
-    refs.map(|it| Coordinates::claimed(it, &meta.namespace)).collect()
+    refs.map(|it| Coordinates::referenced(it, &meta.namespace)).collect()
 }
 
 fn has_no_finalizers(meta: &Meta) -> bool {
@@ -86,7 +86,7 @@ impl Model {
                 let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
                 Some(Coordinates { kind, api_version, namespace, name, uid: uid.clone() })
             }
-            NodeState::Claimed(coordinates) | NodeState::Unwatched(coordinates, _) => Some(coordinates.clone()),
+            NodeState::Referenced(coordinates) | NodeState::Unwatched(coordinates, _) => Some(coordinates.clone()),
             NodeState::Gone => None,
         }
     }
@@ -110,7 +110,7 @@ impl Model {
         match &self.known[uid] {
             NodeState::Observed(_, meta) => &meta.owners,
             NodeState::Unwatched(_, holds) => holds,
-            NodeState::Claimed(_) | NodeState::Gone => &[],
+            NodeState::Referenced(_) | NodeState::Gone => &[],
         }
     }
 
@@ -145,7 +145,7 @@ impl Model {
         }
     }
 
-    /// The proof that the claimed object is gone.
+    /// The proof that the referenced object is gone.
     fn proof(&self, claim: &Coordinates) -> Option<Coordinates> {
         let anywhere = Coordinates { namespace: Atom::default(), ..claim.clone() };
         let proofs = self.absent.get(&claim.uid)?;
@@ -155,7 +155,7 @@ impl Model {
     /// All claims of dependents about an owner.
     fn claims(&self, owner: &Uid) -> BTreeSet<Coordinates> {
         let dependents = self.dependents(owner).into_iter().filter_map(|it| self.meta(&it).cloned());
-        dependents.flat_map(|it| claimed(&it, owner)).collect()
+        dependents.flat_map(|it| referenced(&it, owner)).collect()
     }
 
     /// Keeps a proof, and of the other proofs those that a claim needs.
@@ -303,7 +303,7 @@ impl Model {
         }
         if !self.known.contains_key(owner) {
             let first = meta.owners.iter().find(|it| it.uid == *owner).unwrap();
-            self.known.insert(owner.clone(), NodeState::Claimed(Coordinates::claimed(first, &meta.namespace)));
+            self.known.insert(owner.clone(), NodeState::Referenced(Coordinates::referenced(first, &meta.namespace)));
             self.delete.insert(owner.clone());
         } else if matches!(self.known[owner], NodeState::Unwatched(..)) && self.below(owner) == [uid.clone()] {
             self.delete.insert(owner.clone());
@@ -386,12 +386,12 @@ impl Model {
             {
                 self.mark_gone(&probed.uid, Some(proof));
             }
-            Some(NodeState::Claimed(..)) if others == 0 => self.mark_gone(&probed.uid, Some(proof)),
+            Some(NodeState::Referenced(..)) if others == 0 => self.mark_gone(&probed.uid, Some(proof)),
             Some(NodeState::Observed(..) | NodeState::Unwatched(..)) => self.delete.extend(matching),
-            Some(NodeState::Claimed(claimed)) => {
+            Some(NodeState::Referenced(referenced)) => {
                 self.delete.extend(matching);
                 self.keep_proof(&proof);
-                if is_probed(&claimed) {
+                if is_probed(&referenced) {
                     let claims = self.claims(&probed.uid);
                     let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(&claims);
                     let next = in_order.find(|it| self.proof(it).is_none()).cloned();
@@ -406,14 +406,14 @@ impl Model {
     }
 
     fn on_live_owner(&mut self, at: &Coordinates) {
-        let is_found = |claimed: &Coordinates| {
-            let same_place = at.namespace.is_empty() || at.namespace == claimed.namespace;
-            let same_type = (&at.api_version, &at.kind) == (&claimed.api_version, &claimed.kind);
-            same_place && same_type && at.name == claimed.name
+        let is_found = |referenced: &Coordinates| {
+            let same_place = at.namespace.is_empty() || at.namespace == referenced.namespace;
+            let same_type = (&at.api_version, &at.kind) == (&referenced.api_version, &referenced.kind);
+            same_place && same_type && at.name == referenced.name
         };
         let is_looked_for = match self.known.get(&at.uid) {
             None | Some(NodeState::Observed(..) | NodeState::Unwatched(..)) => true,
-            Some(NodeState::Claimed(claimed)) => is_found(claimed),
+            Some(NodeState::Referenced(referenced)) => is_found(referenced),
             Some(NodeState::Gone) => false,
         };
         if !is_looked_for && self.proof(at).is_none() {
@@ -424,7 +424,7 @@ impl Model {
     fn claim(&mut self, at: Coordinates) {
         self.clear_due(&at.uid);
         self.later.insert(at.uid.clone());
-        self.known.insert(at.uid.clone(), NodeState::Claimed(at));
+        self.known.insert(at.uid.clone(), NodeState::Referenced(at));
     }
 
     /// True if it blocked an owner.
@@ -444,7 +444,7 @@ impl Model {
     fn take(&mut self) -> BTreeSet<String> {
         let item = |uid: &Uid, verb: &str| match &self.known[uid] {
             NodeState::Observed(..) => Some(format!("delete {uid}")),
-            NodeState::Claimed(it) | NodeState::Unwatched(it, _) => {
+            NodeState::Referenced(it) | NodeState::Unwatched(it, _) => {
                 Some(format!("{verb} {}/{} {}/{} {}", it.api_version, it.kind, it.namespace, it.name, it.uid))
             }
             NodeState::Gone => None,
@@ -474,7 +474,7 @@ fn check_agreement(graph: &Graph, model: &Model) {
         let seen = match model.known.get(&uid) {
             None => None,
             Some(NodeState::Observed(..)) => Some(ObjectState::Observed),
-            Some(NodeState::Claimed(_)) => Some(ObjectState::Virtual),
+            Some(NodeState::Referenced(_)) => Some(ObjectState::Virtual),
             Some(NodeState::Unwatched(..)) => Some(ObjectState::Unwatched),
             Some(NodeState::Gone) => Some(ObjectState::Gone),
         };
@@ -548,7 +548,7 @@ fn run_steps(steps: &[Step]) {
                 assert_eq!(told, named);
                 match model.known.get(&uid_of) {
                     Some(NodeState::Unwatched(..)) => drop(model.delete.insert(uid_of)),
-                    Some(NodeState::Claimed(_)) => model.mark_gone(&uid_of, None),
+                    Some(NodeState::Referenced(_)) => model.mark_gone(&uid_of, None),
                     Some(NodeState::Observed(..)) if shown => model.mark_gone(&uid_of, told),
                     None | Some(NodeState::Observed(..) | NodeState::Gone) => {}
                 }

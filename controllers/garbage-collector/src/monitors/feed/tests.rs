@@ -68,7 +68,7 @@ impl Fed {
 
     /// True if the object is proved gone.
     fn proved_gone(&self, name: &str) -> bool {
-        self.world.graph.absence_proof(&Coordinates::claimed(&reference(name), &Atom::from(NAMESPACE))).is_some()
+        self.world.graph.absence_proof(&Coordinates::referenced(&reference(name), &Atom::from(NAMESPACE))).is_some()
     }
 }
 
@@ -191,7 +191,7 @@ async fn a_state_that_a_live_read_overtook_counts_as_shown_until_the_monitor_sho
     for (is_in_set, shown_after) in [(Some(true), true), (Some(false), false), (None, false)] {
         let fed = fed();
         fed.feed.apply(vec![(Event::Added, object("a", 5)), (Event::Added, object("b", 5))]);
-        let at = Coordinates::claimed(&reference("a"), &NAMESPACE.into());
+        let at = Coordinates::referenced(&reference("a"), &NAMESPACE.into());
         let graph = &fed.world.graph;
         graph.on_proved_absent(&at, Gone::from_deleted_event(at.clone()), graph.restores());
         assert!(!fed.is_known("a"));
@@ -232,7 +232,7 @@ async fn an_owner_observed_again_loses_its_absence_proof() {
 #[tokio::test(start_paused = true)]
 async fn an_observed_owner_loses_the_proofs_of_all_its_claims() {
     let beta =
-        Coordinates::claimed(&OwnerRef { api_version: "v1beta1".into(), ..reference("owner") }, &NAMESPACE.into());
+        Coordinates::referenced(&OwnerRef { api_version: "v1beta1".into(), ..reference("owner") }, &NAMESPACE.into());
     let at = |version: u64| object("owner", version);
     type Shown = fn(&Feed, Meta);
     let cases: [(&str, bool, Shown, bool); 5] = [

@@ -18,10 +18,10 @@ fn checked(owners: &[&str], finalizers: &[&str]) -> CheckedObject {
             controller: false,
             block_owner_deletion: blocks,
         };
-        let gone = Gone::from_deleted_event(Coordinates::claimed(&reference, &"ns".into()));
+        let gone = Gone::from_deleted_event(Coordinates::referenced(&reference, &"ns".into()));
         owner_states.push(match sign {
             "+" => OwnerState::Live(reference.uid.clone()),
-            "~" => OwnerState::Waiting(Waiting::assumed(reference.uid.clone())),
+            "~" => OwnerState::Waiting(WaitingOwner::assumed(reference.uid.clone())),
             "o-" => OwnerState::Orphaned(gone),
             _ => OwnerState::Gone(gone),
         });

@@ -54,7 +54,7 @@ pub(crate) struct Core<K> {
     /// How many entries of each lane are valid.
     queued: [usize; 2],
     /// Keys that must be processed: queued, or waiting until their worker calls `done`.
-    dirty: HashMap<K, Waiting>,
+    dirty: HashMap<K, QueuedKey>,
     /// Keys that workers have, with the time of the get.
     processing: HashMap<K, Instant>,
     delayed: Delayed<K>,
@@ -65,7 +65,7 @@ pub(crate) struct Core<K> {
     shut_down: bool,
 }
 
-struct Waiting {
+struct QueuedKey {
     since: Instant,
     lane: Lane,
     /// The ticket of the valid entry in the lane; `None` while a worker has the key.
@@ -98,7 +98,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
         match self.dirty.get_mut(&key) {
             None => {
                 let ticket = (!with_worker).then(|| self.push(key.clone(), lane));
-                self.dirty.insert(key, Waiting { since: now, lane, ticket });
+                self.dirty.insert(key, QueuedKey { since: now, lane, ticket });
                 if with_worker { Added::Later } else { Added::Queued }
             }
             Some(waiting) => {

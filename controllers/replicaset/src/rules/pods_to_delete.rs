@@ -36,13 +36,13 @@ impl<'a> NodeRanks<'a> {
 }
 
 /// Returns the `count` pods that are deleted, the first one first. The rank of a node is lower after each pod that is taken
-/// from it, so that no node loses all of its pods while another one keeps more (k/k#102948). The `doubtful` pods, which
-/// earlier requests may still delete, come before all others.
-pub(crate) fn victims<'a>(
+/// from it, so that no node loses all of its pods while another one keeps more (k/k#102948). The `maybe_deleted` pods,
+/// which earlier requests may still delete, come before all others.
+pub(crate) fn pods_to_delete<'a>(
     active: &'a [Arc<Pod>],
     count: usize,
     mut ranks: NodeRanks<'_>,
-    doubtful: &HashSet<Uid>,
+    maybe_deleted: &HashSet<Uid>,
     min_ready_seconds: i32,
     now: Timestamp,
     compares_cost: bool,
@@ -53,7 +53,7 @@ pub(crate) fn victims<'a>(
     }
     let candidate = |pod: &'a Arc<Pod>| {
         let (class, order) = deletion_keys_around_rank(pod, min_ready_seconds, now, compares_cost);
-        Candidate { class: (!doubtful.contains(&pod.meta.uid), class), order, pod }
+        Candidate { class: (!maybe_deleted.contains(&pod.meta.uid), class), order, pod }
     };
     let mut candidates: Vec<_> = active.iter().map(candidate).collect();
     candidates.sort_by(|a, b| a.class.cmp(&b.class).then_with(|| a.order.cmp(&b.order)));
@@ -97,17 +97,18 @@ fn choose<'a, C, O: Ord + Clone>(
     }
 }
 
-/// The age of each ready victim in relation to the youngest ready pod, for the metric; empty if there was no choice. Ages
-/// are those of the creation. Upstream divides whole milliseconds without a rest, and by zero for a new pod.
-pub(crate) fn age_ratios(active: &[Arc<Pod>], victims: &[&Arc<Pod>], now: Timestamp) -> Vec<f64> {
+/// The age of each ready pod to delete in relation to the youngest ready pod, for the metric; empty if there was no
+/// choice. Ages are those of the creation. Upstream divides whole milliseconds without a rest, and by zero for a new
+/// pod.
+pub(crate) fn age_ratios(active: &[Arc<Pod>], pods_to_delete: &[&Arc<Pod>], now: Timestamp) -> Vec<f64> {
     let age = |pod: &Pod| {
         let created = pod.creation.filter(|_| is_ready(pod))?;
         Some(now.as_millisecond().saturating_sub(created.saturating_mul(1_000)))
     };
     let youngest = active.iter().filter_map(|it| age(it)).min().filter(|it| *it > 0);
-    let Some(youngest) = youngest.filter(|_| victims.len() < active.len()) else { return Vec::new() };
+    let Some(youngest) = youngest.filter(|_| pods_to_delete.len() < active.len()) else { return Vec::new() };
     let ratio = |age: i64| age as f64 / youngest as f64;
-    victims.iter().filter_map(|it| age(it)).map(ratio).collect()
+    pods_to_delete.iter().filter_map(|it| age(it)).map(ratio).collect()
 }
 
 #[cfg(test)]

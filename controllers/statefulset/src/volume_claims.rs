@@ -13,7 +13,7 @@ use crate::{
     Ctx,
     rules::{
         identity::claim_name,
-        retention::{ClaimOwners, Owners},
+        retention::{DesiredOwners, OwnerCheck},
     },
 };
 
@@ -21,7 +21,7 @@ const JSON: &str = "application/json";
 
 /// Why the claims of a pod are not as they must be. The messages are those of upstream's events.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClaimsError {
+pub(crate) enum VolumeClaimError {
     #[error("cannot read the cache of claims")]
     Cache(#[from] StoreError),
     #[error("failed to create PVC {name}: {}", server_message(source))]
@@ -58,10 +58,10 @@ pub(crate) enum ClaimsError {
     },
     /// More than one claim failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Many(Vec<ClaimsError>),
+    Many(Vec<VolumeClaimError>),
 }
 
-impl ClaimsError {
+impl VolumeClaimError {
     /// Whether a quota prevents the creation of a claim.
     pub(crate) fn is_quota(&self) -> bool {
         match self {
@@ -100,10 +100,10 @@ pub(crate) fn is_quota(err: &ApiError) -> bool {
 pub(crate) async fn create_missing(
     ctx: &Ctx,
     owner: &Owner,
-    owners: &Owners<'_>,
+    owners: &DesiredOwners<'_>,
     ordinal: i32,
     is_for_new_pod: bool,
-) -> Result<(), ClaimsError> {
+) -> Result<(), VolumeClaimError> {
     let set = owners.set;
     let mut failures = Vec::new();
     for template in &set.spec.claim_templates {
@@ -115,18 +115,24 @@ pub(crate) async fn create_missing(
                 }
             }
             Some(claim) if is_for_new_pod && claim.meta.deletion.is_some() => {
-                failures.push(ClaimsError::Terminating(name))
+                failures.push(VolumeClaimError::Terminating(name))
             }
             Some(_) => {}
         }
     }
-    ClaimsError::into_result(failures)
+    VolumeClaimError::into_result(failures)
 }
 
-async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, template: &str) -> Result<(), ClaimsError> {
+async fn create(
+    ctx: &Ctx,
+    owner: &Owner,
+    owners: &DesiredOwners<'_>,
+    name: &str,
+    template: &str,
+) -> Result<(), VolumeClaimError> {
     let set = owners.set;
-    let body =
-        body(set, owners, name, template).map_err(|source| ClaimsError::Template { name: name.to_owned(), source })?;
+    let body = body(set, owners, name, template)
+        .map_err(|source| VolumeClaimError::Template { name: name.to_owned(), source })?;
     let created = ctx.api().create(&PersistentVolumeClaim::resource(), &set.meta.namespace, &body).await;
     let pod = owners.pod_name;
     match created {
@@ -145,13 +151,13 @@ async fn create(ctx: &Ctx, owner: &Owner, owners: &Owners<'_>, name: &str, templ
             if is_from_server(&source) && !matches!(source, ApiError::AlreadyExists(_)) {
                 ctx.send_event(owner, EventType::Warning, "FailedCreate", message);
             }
-            Err(ClaimsError::Create { name: name.to_owned(), source })
+            Err(VolumeClaimError::Create { name: name.to_owned(), source })
         }
     }
 }
 
 /// The request body of a claim (`getPersistentVolumeClaims`). Labels of the selector replace those of the template.
-fn body(set: &StatefulSet, owners: &Owners<'_>, name: &str, template: &str) -> Result<Value, serde_json::Error> {
+fn body(set: &StatefulSet, owners: &DesiredOwners<'_>, name: &str, template: &str) -> Result<Value, serde_json::Error> {
     let mut claim: Value = serde_json::from_str(template)?;
     let metadata = &mut claim["metadata"];
     metadata["name"] = name.into();
@@ -174,9 +180,9 @@ fn body(set: &StatefulSet, owners: &Owners<'_>, name: &str, template: &str) -> R
 pub(crate) async fn correct_owners(
     ctx: &Ctx,
     owner: &Owner,
-    owners: &Owners<'_>,
+    owners: &DesiredOwners<'_>,
     ordinal: i32,
-) -> Result<(), ClaimsError> {
+) -> Result<(), VolumeClaimError> {
     let set = owners.set;
     for template in &set.spec.claim_templates {
         let name = claim_name(&template.name, &set.meta.name, ordinal);
@@ -190,7 +196,7 @@ pub(crate) async fn correct_owners(
             );
             ctx.send_event(owner, EventType::Warning, "ConflictingController", message);
         }
-        if owners.check(&claim.meta.owners) == ClaimOwners::UpToDate {
+        if owners.check(&claim.meta.owners) == OwnerCheck::UpToDate {
             continue;
         }
         let version = replace_owners(ctx, owners, &claim, has_conflict).await?;
@@ -203,27 +209,27 @@ pub(crate) async fn correct_owners(
 /// read, and its resourceVersion is the precondition.
 async fn replace_owners(
     ctx: &Ctx,
-    owners: &Owners<'_>,
+    owners: &DesiredOwners<'_>,
     claim: &Arc<PersistentVolumeClaim>,
     has_conflict: bool,
-) -> Result<Version, ClaimsError> {
+) -> Result<Version, VolumeClaimError> {
     let (resource, meta) = (PersistentVolumeClaim::resource(), &claim.meta);
     let name = || meta.name.to_string();
-    let failed = |source| ClaimsError::Owners { name: name(), source };
+    let failed = |source| VolumeClaimError::Owners { name: name(), source };
     let bytes = ctx.api().read(&resource.object(&meta.namespace, &meta.name), JSON).await.map_err(failed)?;
     let mut live: Value =
-        serde_json::from_slice(&bytes).map_err(|source| ClaimsError::Claim { name: name(), source })?;
+        serde_json::from_slice(&bytes).map_err(|source| VolumeClaimError::Claim { name: name(), source })?;
     let metadata = &mut live["metadata"];
     if metadata["uid"] != json!(meta.uid) || metadata["resourceVersion"] != json!(meta.version) {
-        return Err(ClaimsError::Changed(name()));
+        return Err(VolumeClaimError::Changed(name()));
     }
     // A claim that is orphaned together with the set must not get an owner again: it would be deleted with that owner.
     // The set is read after the claim, so that a later removal of the reference conflicts.
     if !has_conflict
         && !owners.references().is_empty()
-        && !is_current_on_server(ctx, owners.set).await.map_err(ClaimsError::Set)?
+        && !is_current_on_server(ctx, owners.set).await.map_err(VolumeClaimError::Set)?
     {
-        return Err(ClaimsError::SetChanged);
+        return Err(VolumeClaimError::SetChanged);
     }
     let references = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
     metadata["ownerReferences"] = owners.corrected(&references, has_conflict).into();

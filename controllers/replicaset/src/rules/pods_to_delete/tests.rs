@@ -9,8 +9,8 @@ fn deleted(rows: &[&str], others: &[&str], count: usize) -> Vec<String> {
 fn deleted_with(rows: &[&str], others: &[&str], count: usize, compares_cost: bool) -> Vec<String> {
     let (active, others) = (pods(rows), pods(others));
     let ranks = NodeRanks::of(active.iter().chain(&others));
-    let victims = victims(&active, count, ranks, &HashSet::new(), 0, now(), compares_cost);
-    victims.iter().map(|it| it.meta.name.to_string()).collect()
+    let pods_to_delete = pods_to_delete(&active, count, ranks, &HashSet::new(), 0, now(), compares_cost);
+    pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect()
 }
 
 #[test]
@@ -24,11 +24,11 @@ fn acceptance_rs_017_pods_with_less_progress_are_deleted_first() {
 #[test]
 fn a_pod_that_may_be_deleted_anyway_is_deleted_first() {
     let active = pods(&["pending", "ready cost:1000", "ready"]);
-    let doubtful = HashSet::from([active[1].meta.uid.clone()]);
+    let maybe_deleted = HashSet::from([active[1].meta.uid.clone()]);
     let names = |count| {
         let ranks = NodeRanks::of(&active);
-        let victims = victims(&active, count, ranks, &doubtful, 0, now(), true);
-        victims.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
+        let pods_to_delete = pods_to_delete(&active, count, ranks, &maybe_deleted, 0, now(), true);
+        pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!((names(1), names(2)), (vec!["p1".to_owned()], vec!["p1".to_owned(), "p0".to_owned()]));
 }
@@ -39,8 +39,8 @@ fn a_pod_that_is_not_available_yet_is_deleted_before_an_available_one() {
     let active = pods(&["ready:70 cost:-5 on:full", "ready:9 cost:5", "ready:70 on:full", "running not-ready cost:9"]);
     let names = |min_ready_seconds: i32, count: usize| {
         let (ranks, none) = (NodeRanks::of(&active), HashSet::new());
-        let victims = victims(&active, count, ranks, &none, min_ready_seconds, now(), true);
-        victims.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
+        let pods_to_delete = pods_to_delete(&active, count, ranks, &none, min_ready_seconds, now(), true);
+        pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(names(60, 2), ["p3", "p1"]);
     assert_eq!(names(0, 2), ["p3", "p0"]);
@@ -121,9 +121,9 @@ fn the_classes_are_taken_in_their_order() {
     assert_eq!(deleted(&rows, &related, 5), ["p5", "p4", "p3", "p2", "p1"]);
 }
 
-/// The same as a search for the best victim after each deletion.
+/// The same as a search for the best pod to delete after each deletion.
 #[test]
-fn victims_are_those_of_a_naive_search() {
+fn pods_to_delete_are_those_of_a_naive_search() {
     let mut rng = 7_u64;
     let mut next = |limit: u64| {
         rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -156,10 +156,10 @@ fn victims_are_those_of_a_naive_search() {
 
 #[test]
 fn the_metric_compares_ages_with_that_of_the_youngest_ready_pod() {
-    let ratios = |rows: &[&str], victims: &[usize]| {
+    let ratios = |rows: &[&str], pods_to_delete: &[usize]| {
         let active = pods(rows);
-        let victims: Vec<&Arc<Pod>> = victims.iter().map(|it| &active[*it]).collect();
-        age_ratios(&active, &victims, now())
+        let pods_to_delete: Vec<&Arc<Pod>> = pods_to_delete.iter().map(|it| &active[*it]).collect();
+        age_ratios(&active, &pods_to_delete, now())
     };
     assert_eq!(ratios(&["ready age:10", "ready age:19", "running age:5"], &[1, 2]), [1.9]);
     assert_eq!(ratios(&["ready age:10", "ready age:20"], &[0]), [1.0]);

@@ -9,10 +9,10 @@ use crate::rules::{notice::Notice, status::Change};
 
 /// The CronJobs with an entry.
 #[derive(Default)]
-pub(crate) struct CronJobStates(Mutex<HashMap<Uid, CronJobState>>);
+pub(crate) struct Memory(Mutex<HashMap<Uid, CronJobMemory>>);
 
 #[derive(Default)]
-struct CronJobState {
+struct CronJobMemory {
     /// The notices that hold and whose events were sent.
     sent: Vec<Notice>,
     /// The time in the status that was in the future, and when it was first seen; in seconds since the epoch.
@@ -40,7 +40,7 @@ pub(crate) struct Edit {
     pub(crate) zone: Option<Box<str>>,
 }
 
-impl CronJobStates {
+impl Memory {
     /// Whether the event of this notice was sent and the notice still holds.
     pub(crate) fn has_sent(&self, uid: &Uid, notice: &Notice) -> bool {
         self.0.lock().get(uid).is_some_and(|it| it.sent.contains(notice))
@@ -50,15 +50,15 @@ impl CronJobStates {
     pub(crate) fn update_notices(&self, uid: &Uid, holds: Vec<Notice>) -> Vec<Notice> {
         let mut all = self.0.lock();
         if holds.is_empty() {
-            if let Some(state) = all.get_mut(uid) {
-                state.sent = Vec::new();
+            if let Some(memory) = all.get_mut(uid) {
+                memory.sent = Vec::new();
             }
             remove_if_empty(&mut all, uid);
             return Vec::new();
         }
-        let state = all.entry(uid.clone()).or_default();
-        let new = holds.iter().filter(|it| !state.sent.contains(it)).cloned().collect();
-        state.sent = holds;
+        let memory = all.entry(uid.clone()).or_default();
+        let new = holds.iter().filter(|it| !memory.sent.contains(it)).cloned().collect();
+        memory.sent = holds;
         new
     }
 
@@ -75,8 +75,8 @@ impl CronJobStates {
     /// The time in the status is not in the future.
     pub(crate) fn clear_future_time(&self, uid: &Uid) {
         let mut all = self.0.lock();
-        if let Some(state) = all.get_mut(uid) {
-            state.future_time = None;
+        if let Some(memory) = all.get_mut(uid) {
+            memory.future_time = None;
             remove_if_empty(&mut all, uid);
         }
     }
@@ -94,8 +94,8 @@ impl CronJobStates {
     /// Removes the kept change, because it is stored.
     pub(crate) fn on_written(&self, uid: &Uid) {
         let mut all = self.0.lock();
-        if let Some(state) = all.get_mut(uid) {
-            state.unwritten = None;
+        if let Some(memory) = all.get_mut(uid) {
+            memory.unwritten = None;
             remove_if_empty(&mut all, uid);
         }
     }
@@ -118,8 +118,8 @@ impl CronJobStates {
     /// The outcome of that creation is known.
     pub(crate) fn clear_unanswered_create(&self, uid: &Uid) {
         let mut all = self.0.lock();
-        if let Some(state) = all.get_mut(uid) {
-            state.unanswered_create = None;
+        if let Some(memory) = all.get_mut(uid) {
+            memory.unanswered_create = None;
             remove_if_empty(&mut all, uid);
         }
     }
@@ -137,8 +137,8 @@ impl CronJobStates {
     /// An event of the CronJob came, so it may exist.
     pub(crate) fn clear_gone(&self, uid: &Uid) {
         let mut all = self.0.lock();
-        if let Some(state) = all.get_mut(uid) {
-            state.gone = false;
+        if let Some(memory) = all.get_mut(uid) {
+            memory.gone = false;
             remove_if_empty(&mut all, uid);
         }
     }
@@ -173,9 +173,9 @@ impl CronJobStates {
     }
 }
 
-fn remove_if_empty(all: &mut HashMap<Uid, CronJobState>, uid: &Uid) {
-    let is_empty = |it: &CronJobState| {
-        let CronJobState { sent, future_time, unwritten, unanswered_create, gone, edit } = it;
+fn remove_if_empty(all: &mut HashMap<Uid, CronJobMemory>, uid: &Uid) {
+    let is_empty = |it: &CronJobMemory| {
+        let CronJobMemory { sent, future_time, unwritten, unanswered_create, gone, edit } = it;
         let nothing_happened = unwritten.is_none() && unanswered_create.is_none() && edit.is_none();
         sent.is_empty() && future_time.is_none() && nothing_happened && !gone
     };
@@ -193,81 +193,81 @@ mod tests {
 
     #[test]
     fn an_event_is_sent_when_its_notice_begins_to_hold() {
-        let (states, uid) = (CronJobStates::default(), Uid::new("u"));
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
         let (one, two) = (Notice::JobAlreadyActive { at: 1 }, Notice::MissSchedule { at: 1 });
-        assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one));
-        assert_eq!(states.update_notices(&uid, vec![one.clone(), two.clone()]), from_ref(&two));
-        assert!(states.has_sent(&uid, &one) && !states.has_sent(&Uid::new("v"), &one));
-        assert!(states.update_notices(&uid, vec![two.clone()]).is_empty());
-        assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one), "it did not hold in between");
-        assert!(states.update_notices(&uid, Vec::new()).is_empty());
-        assert!(states.0.lock().is_empty(), "a state without notices is removed");
-        assert_eq!(states.update_notices(&uid, vec![one.clone()]), from_ref(&one));
-        states.remove(&uid);
-        assert!(states.0.lock().is_empty());
+        assert_eq!(memory.update_notices(&uid, vec![one.clone()]), from_ref(&one));
+        assert_eq!(memory.update_notices(&uid, vec![one.clone(), two.clone()]), from_ref(&two));
+        assert!(memory.has_sent(&uid, &one) && !memory.has_sent(&Uid::new("v"), &one));
+        assert!(memory.update_notices(&uid, vec![two.clone()]).is_empty());
+        assert_eq!(memory.update_notices(&uid, vec![one.clone()]), from_ref(&one), "it did not hold in between");
+        assert!(memory.update_notices(&uid, Vec::new()).is_empty());
+        assert!(memory.0.lock().is_empty(), "an entry without notices is removed");
+        assert_eq!(memory.update_notices(&uid, vec![one.clone()]), from_ref(&one));
+        memory.remove(&uid);
+        assert!(memory.0.lock().is_empty());
     }
 
     #[test]
     fn an_unwritten_change_is_kept_until_it_is_written() {
-        let (states, uid) = (CronJobStates::default(), Uid::new("u"));
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
         let change = Change { last_schedule: Some(60), ..Change::default() };
-        states.store_unwritten(&uid, change.clone());
-        assert!(states.update_notices(&uid, Vec::new()).is_empty());
-        assert!(states.has_unwritten(&uid) && !states.has_unwritten(&Uid::new("v")));
-        assert_eq!(states.unwritten(&uid), Some(change.clone()));
-        assert!(states.has_unwritten(&uid));
-        states.on_written(&uid);
-        assert!(!states.has_unwritten(&uid) && states.unwritten(&uid).is_none() && states.0.lock().is_empty());
-        states.store_unwritten(&uid, change);
-        states.remove(&uid);
-        assert!(states.unwritten(&uid).is_none());
+        memory.store_unwritten(&uid, change.clone());
+        assert!(memory.update_notices(&uid, Vec::new()).is_empty());
+        assert!(memory.has_unwritten(&uid) && !memory.has_unwritten(&Uid::new("v")));
+        assert_eq!(memory.unwritten(&uid), Some(change.clone()));
+        assert!(memory.has_unwritten(&uid));
+        memory.on_written(&uid);
+        assert!(!memory.has_unwritten(&uid) && memory.unwritten(&uid).is_none() && memory.0.lock().is_empty());
+        memory.store_unwritten(&uid, change);
+        memory.remove(&uid);
+        assert!(memory.unwritten(&uid).is_none());
     }
 
     #[test]
     fn unanswered_creates_and_gone_marks_are_kept_until_resolved() {
-        let (states, uid) = (CronJobStates::default(), Uid::new("u"));
-        states.on_unanswered_create(&uid, 60);
-        assert!(states.unwritten(&uid).is_none());
-        assert_eq!((states.unanswered_create(&uid), states.is_gone(&uid)), (Some(60), false));
-        assert!(states.has_unwritten(&uid));
-        states.clear_unanswered_create(&uid);
-        assert!(states.unanswered_create(&uid).is_none() && states.0.lock().is_empty());
-        states.mark_gone(&uid);
-        states.clear_unanswered_create(&uid);
-        assert!(states.is_gone(&uid) && !states.is_gone(&Uid::new("v")));
-        states.remove(&uid);
-        assert!(!states.is_gone(&uid));
-        states.mark_gone(&uid);
-        states.clear_gone(&uid);
-        assert!(!states.is_gone(&uid) && states.0.lock().is_empty());
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        memory.on_unanswered_create(&uid, 60);
+        assert!(memory.unwritten(&uid).is_none());
+        assert_eq!((memory.unanswered_create(&uid), memory.is_gone(&uid)), (Some(60), false));
+        assert!(memory.has_unwritten(&uid));
+        memory.clear_unanswered_create(&uid);
+        assert!(memory.unanswered_create(&uid).is_none() && memory.0.lock().is_empty());
+        memory.mark_gone(&uid);
+        memory.clear_unanswered_create(&uid);
+        assert!(memory.is_gone(&uid) && !memory.is_gone(&Uid::new("v")));
+        memory.remove(&uid);
+        assert!(!memory.is_gone(&uid));
+        memory.mark_gone(&uid);
+        memory.clear_gone(&uid);
+        assert!(!memory.is_gone(&uid) && memory.0.lock().is_empty());
     }
 
     #[test]
     fn a_future_last_time_counts_from_when_it_was_first_seen() {
-        let (states, uid) = (CronJobStates::default(), Uid::new("u"));
-        assert_eq!(states.record_future_time(&uid, 500, 100), 100);
-        assert_eq!(states.record_future_time(&uid, 500, 160), 100);
-        assert_eq!(states.record_future_time(&uid, 500, 40), 40, "the clock was set back");
-        assert_eq!(states.record_future_time(&uid, 600, 50), 50, "another time");
-        states.clear_future_time(&uid);
-        assert!(states.0.lock().is_empty());
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        assert_eq!(memory.record_future_time(&uid, 500, 100), 100);
+        assert_eq!(memory.record_future_time(&uid, 500, 160), 100);
+        assert_eq!(memory.record_future_time(&uid, 500, 40), 40, "the clock was set back");
+        assert_eq!(memory.record_future_time(&uid, 600, 50), 50, "another time");
+        memory.clear_future_time(&uid);
+        assert!(memory.0.lock().is_empty());
     }
 
     #[test]
     fn an_edit_is_kept_until_a_later_time_has_run() {
-        let (states, was) = (CronJobStates::default(), cron_job(serde_json::json!({})));
+        let (memory, was) = (Memory::default(), cron_job(serde_json::json!({})));
         let uid = &was.meta.uid;
-        let edit = |from, now| states.edit_after(uid, from, now).map(|it| (it.earlier, it.at));
+        let edit = |from, now| memory.edit_after(uid, from, now).map(|it| (it.earlier, it.at));
         assert_eq!(edit(0, 100), None);
-        states.on_edit(&was, 100);
+        memory.on_edit(&was, 100);
         assert_eq!((edit(60, 160), edit(100, 160)), (Some((i64::MIN, 100)), None));
-        assert!(states.0.lock().is_empty());
-        states.on_edit(&was, 200);
-        states.on_edit(&was, 300);
+        assert!(memory.0.lock().is_empty());
+        memory.on_edit(&was, 200);
+        memory.on_edit(&was, 300);
         assert_eq!(edit(60, 300), Some((200, 300)));
         assert_eq!(edit(60, 250), Some((200, 250)), "the clock was set back");
         assert_eq!(edit(60, 100), Some((100, 100)));
-        states.remove(uid);
+        memory.remove(uid);
         assert_eq!(edit(60, 300), None);
     }
 }
