@@ -6,8 +6,8 @@
 //! both share only one of them writes; then this manager must not lead while it lacks controllers that the other one
 //! runs.
 //!
-//! Reading order: `allowed_controllers` decides and is pure; `built_in` parses the pods; `observed_managers` keeps a manager for a time after
-//! it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
+//! Reading order: `allowed_controllers` decides and is pure; `built_in` parses the pods; `observed_managers` keeps a manager
+//! for a time after it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
 //!
 //! The built-in manager's `/configz` and `/flagz` are not read: its port listens on the loopback address of its host by
 //! default, and through the API server's proxy a request comes without an identity.

@@ -200,7 +200,8 @@ impl ObservedManagers {
         self.last.clone()
     }
 
-    /// After a failed read. Returns the managers if the Lease may have expired since; see [`ObservedManagers::check_freshness`].
+    /// After a failed read. Returns the managers if the Lease may have expired since; see
+    /// [`ObservedManagers::check_freshness`].
     pub(super) fn on_failed_poll(&mut self, time: PollTime) -> Option<Managers> {
         (self.pod_refusals.refused_since, self.lease_refusals.refused_since) = (None, None);
         self.check_freshness(time)
