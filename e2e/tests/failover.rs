@@ -88,7 +88,7 @@ impl Replicas {
     }
 
     /// Waits until the leader works, the other replica is ready, and there is enough work. Returns both numbers.
-    async fn wait_until_settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
+    async fn wait_until_ready_for_failover(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
         let leader = self.leader().await?;
         let standby = 1 - leader;
         self.members[standby].wait_until_ok("/readyz").await?;
@@ -162,7 +162,7 @@ async fn acceptance_shell_036_terminated_leader_releases_and_standby_leads_at_on
     let mut figures = Figures::default();
     let mut since = Timestamp::MIN;
     for _ in 0..rounds(on) {
-        let (leader, standby) = replicas.wait_until_settled(since).await.unwrap();
+        let (leader, standby) = replicas.wait_until_ready_for_failover(since).await.unwrap();
         let asked = now();
         replicas.members[leader].signal(Signal::TERM).unwrap();
         assert_eq!(replicas.members[leader].exit(TIME_LIMIT).await.unwrap(), Some(0), "an orderly end");
@@ -206,7 +206,7 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
     let mut figures = Figures::default();
     let mut since = Timestamp::MIN;
     for _ in 0..rounds {
-        let (leader, standby) = replicas.wait_until_settled(since).await?;
+        let (leader, standby) = replicas.wait_until_ready_for_failover(since).await?;
         let lease = replicas.admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/failover").await?;
         let killed = now();
         replicas.members[leader].signal(Signal::KILL)?;

@@ -6,14 +6,14 @@
 //! both share only one of them writes; then this manager must not lead while it lacks controllers that the other one
 //! runs.
 //!
-//! Reading order: `allowed_controllers` decides and is pure; `built_in` parses the pods; `observed_managers` keeps a manager
-//! for a time after it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
+//! Reading order: `decision` decides and is pure; `built_in` parses the pods; `observed_managers` keeps a manager for a
+//! time after it disappears; this file sends the requests. `term_controllers` starts and stops the controllers.
 //!
 //! The built-in manager's `/configz` and `/flagz` are not read: its port listens on the loopback address of its host by
 //! default, and through the API server's proxy a request comes without an identity.
 
-mod allowed_controllers;
 mod built_in;
+mod decision;
 mod observed_managers;
 
 use std::{sync::Arc, time::Duration};
@@ -23,12 +23,12 @@ use clock::{BootInstant, Clock, Instant};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
-pub use self::allowed_controllers::{AllowedControllers, HeldBack};
+pub use self::decision::{HeldBack, InterlockDecision};
 use self::{
-    allowed_controllers::{OwnSettings, decide},
     built_in::{LeaseKey, PROGRAM, built_in_pods},
+    decision::{OwnSettings, decide},
     observed_managers::{
-        LeaseRead, LeaseRecord, Managers, ObservedManagers, Poll, PollTime, is_written_by_other_manager,
+        LeaseRead, LeaseRecord, Managers, ObservedManagers, PollResult, PollTime, is_written_by_other_manager,
     },
 };
 use crate::{config::Config, preflight::Preflight};
@@ -37,8 +37,8 @@ use crate::{config::Config, preflight::Preflight};
 const INTERVAL: Duration = Duration::from_secs(3);
 /// The pause while no poll has succeeded yet and controllers wait for it.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// A new leader does not poll again if a poll began this recently, as on a standby. Its list of pods would delay the first
-/// list of each controller by up to 100 ms (KEP-2340).
+/// A new leader does not poll again if a poll began this recently, as on a standby. The list of pods of a poll would
+/// delay the first list of each controller by up to 100 ms (KEP-2340).
 const RECENT: Duration = Duration::from_secs(4);
 /// How long a new leader tries to poll before it steps down. Longer than an API server that has just started refuses reads.
 const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ pub struct Interlock {
     /// When the first of the failed polls since the last successful one began.
     failing_since: parking_lot::Mutex<Option<Instant>>,
     /// `None` before the first poll.
-    decision: watch::Sender<Option<AllowedControllers>>,
+    decision: watch::Sender<Option<InterlockDecision>>,
 }
 
 impl Interlock {
@@ -92,7 +92,7 @@ impl Interlock {
 
     /// The decisions from now on. `None` before the first poll.
     #[must_use]
-    pub fn decisions(&self) -> watch::Receiver<Option<AllowedControllers>> {
+    pub fn decisions(&self) -> watch::Receiver<Option<InterlockDecision>> {
         self.decision.subscribe()
     }
 
@@ -142,7 +142,7 @@ impl Interlock {
     }
 
     /// Waits until no poll has succeeded for five minutes. Returns the reason why this manager should not lead.
-    pub async fn wait_until_polls_fail(&self) -> String {
+    pub async fn wait_until_polls_failed_too_long(&self) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let since = *self.failing_since.lock();
@@ -159,7 +159,7 @@ impl Interlock {
     ///
     /// # Errors
     /// When a request failed in another way than by a missing right or object.
-    pub async fn poll_once(&self) -> Result<AllowedControllers, ApiError> {
+    pub async fn poll_once(&self) -> Result<InterlockDecision, ApiError> {
         let mut observed_managers = self.observed_managers.lock().await;
         let (begun, begun_boot) = (self.clock.now(), self.clock.boot());
         let decision = self.poll_with(&mut observed_managers, begun).await;
@@ -180,7 +180,7 @@ impl Interlock {
         &self,
         observed_managers: &mut ObservedManagers,
         begun: Instant,
-    ) -> Result<AllowedControllers, ApiError> {
+    ) -> Result<InterlockDecision, ApiError> {
         let poll = client::within(TIMEOUT, self.read()).await;
         let ended = self.clock.now();
         let time = PollTime { begun, ended, next_end: ended + INTERVAL + TIMEOUT };
@@ -202,7 +202,7 @@ impl Interlock {
         Err(ApiError::unknown("a read that was allowed before is refused"))
     }
 
-    fn publish(&self, managers: &Managers) -> AllowedControllers {
+    fn publish(&self, managers: &Managers) -> InterlockDecision {
         let decision = decide(&self.own_settings, managers, &self.preflight.foreign_writers());
         self.preflight.set_held_back(decision.held_back.keys().copied().collect());
         self.decision.send_if_modified(|last| {
@@ -215,7 +215,7 @@ impl Interlock {
         decision
     }
 
-    async fn read(&self) -> Result<Poll, ApiError> {
+    async fn read(&self) -> Result<PollResult, ApiError> {
         let built_in = LeaseKey::of_built_in();
         let ours = self.own_settings.lease.as_ref();
         let is_shared = ours == Some(&built_in);
@@ -240,7 +240,7 @@ impl Interlock {
             Some(ReadResult::Refused) => return Err(ApiError::unknown("the read of our own Lease is refused")),
         };
         let pods = first.zip(second).map(|(first, second)| [built_in_pods(&first), built_in_pods(&second)].concat());
-        Ok(Poll { pods, built_in_lease, our_lease_is_foreign })
+        Ok(PollResult { pods, built_in_lease, our_lease_is_foreign })
     }
 
     /// The pods with this label; `None` without the right to list them.

@@ -21,7 +21,7 @@ use crate::{
     cache_freshness::CacheFreshness,
     config::{Config, Election, Standby},
     health::HealthChecks,
-    interlock::{AllowedControllers, HeldBack, Interlock},
+    interlock::{HeldBack, Interlock, InterlockDecision},
     pages::{self, PageData},
     preflight::{Preflight, PreflightReport, Severity},
     serve::{self, ReviewConnections},
@@ -108,9 +108,9 @@ pub async fn preflight(config: Config, deps: Deps) -> PreflightReport {
 }
 
 /// Adds what the interlock would do now.
-fn add_interlock_findings(report: &mut PreflightReport, poll: Result<AllowedControllers, ApiError>) {
+fn add_interlock_findings(report: &mut PreflightReport, poll: Result<InterlockDecision, ApiError>) {
     const CHECK: &str = "interlock";
-    let AllowedControllers { held_back, refusal } = match poll {
+    let InterlockDecision { held_back, refusal } = match poll {
         Ok(decision) => decision,
         Err(err) => {
             let text = format!("cannot read the pods and Leases of other controller managers: {err}");
@@ -262,7 +262,7 @@ impl Manager {
             panic = self.deps.scope.panicked() => return Err(panic),
             poll = self.interlock.poll_once() => poll,
         };
-        if let Ok(AllowedControllers { refusal: Some(refusal), .. }) = first_poll {
+        if let Ok(InterlockDecision { refusal: Some(refusal), .. }) = first_poll {
             return Err(refusal);
         }
         let mut decisions = self.interlock.decisions();
@@ -381,7 +381,7 @@ impl Manager {
         let mut controllers = TermControllers::new(controllers, stop.clone(), self.deps.seed, &self.deps.metrics);
         let mut decisions = self.interlock.decisions();
         let end = {
-            // Until the server is healthy and the built-in manager was polled, no controller acts.
+            // No controller acts until the server is healthy and a poll of the built-in manager has succeeded.
             let ready = async { tokio::try_join!(self.wait_for_server(), self.interlock.poll_until_success()) };
             let mut deps = term_controllers::Deps {
                 declare: &|registration: &'static Registration| self.declare_one(registration),
@@ -395,12 +395,13 @@ impl Manager {
                     }
                 },
             };
-            let polls_failed = if_elected(elector.is_some(), self.interlock.wait_until_polls_fail());
+            let polls_failed_too_long =
+                if_elected(elector.is_some(), self.interlock.wait_until_polls_failed_too_long());
             let work = async {
                 match ready.await {
                     Ok(_) => tokio::select! {
                         biased;
-                        reason = polls_failed => reason,
+                        reason = polls_failed_too_long => reason,
                         reason = controllers.follow(&mut decisions, &mut deps) => reason,
                     },
                     Err(unhealthy) => unhealthy,
@@ -555,7 +556,7 @@ async fn if_elected(is_elected: bool, reason: impl Future<Output = String>) -> S
 }
 
 /// Waits until this manager must not lead, and returns the reason.
-async fn refused(decisions: &mut watch::Receiver<Option<AllowedControllers>>) -> String {
+async fn refused(decisions: &mut watch::Receiver<Option<InterlockDecision>>) -> String {
     loop {
         if let Some(refusal) = decisions.borrow_and_update().as_ref().and_then(|it| it.refusal.clone()) {
             return refusal;

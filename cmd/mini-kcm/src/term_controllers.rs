@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cache_freshness::CacheFreshness,
     health::{HealthChecks, RunningController},
-    interlock::{AllowedControllers, HeldBack},
+    interlock::{HeldBack, InterlockDecision},
 };
 
 /// How often a stopped controller that may run again is checked for its last syncs.
@@ -158,12 +158,12 @@ impl TermControllers {
     /// Follows the decisions. Returns the reason when this manager must not lead any more.
     pub(crate) async fn follow(
         &mut self,
-        decisions: &mut watch::Receiver<Option<AllowedControllers>>,
+        decisions: &mut watch::Receiver<Option<InterlockDecision>>,
         deps: &mut Deps<'_>,
     ) -> String {
         loop {
             // No controller runs before the first decision.
-            if let Some(AllowedControllers { held_back, refusal }) = decisions.borrow_and_update().clone() {
+            if let Some(InterlockDecision { held_back, refusal }) = decisions.borrow_and_update().clone() {
                 if let Some(refusal) = refusal {
                     return refusal;
                 }

@@ -11,9 +11,9 @@ use crate::{
     sync_key,
 };
 
-/// Updates the memory after a change of a CronJob: removes a deleted or replaced one, clears the mark that the server
-/// has no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the
-/// store and this handler, because both run on one thread without an await.
+/// Updates the memory after a change of a CronJob: removes the entry of a deleted or replaced CronJob, clears the mark
+/// that the server has no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the
+/// update of the store and this handler, because both run on one thread without an await.
 pub(crate) fn record(ctx: &Ctx, change: &Change<'_, CronJob>) {
     if let Some(gone) = change.gone() {
         ctx.remove(gone.meta().uid);

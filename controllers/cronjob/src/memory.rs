@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::rules::{notice::Notice, status::Change};
 
-/// The CronJobs with an entry.
+/// The memory of all CronJobs.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<Uid, CronJobMemory>>);
 

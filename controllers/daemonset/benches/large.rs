@@ -70,7 +70,7 @@ async fn measure_many_sets() {
             counter.fetch_add(1, Ordering::SeqCst);
         });
     });
-    manager.run_until_idle(&cluster, filled).await;
+    manager.wait_until_complete(&cluster, filled).await;
     sleep(DECAY).await;
     let (grown, pods) = (resident().saturating_sub(before), filled * SETS);
     let why = if filled < NODES { "; 250,000 would take longer than a minute" } else { "" };
@@ -112,7 +112,7 @@ async fn measure_one_set() {
     (0..NODES).for_each(|number| drop(cluster.create(pod(&sets[0], &node_name(number)))));
     create_nodes(&cluster, NODES);
     let manager = Manager::start(&cluster, |_| {});
-    manager.run_until_idle(&cluster, NODES).await;
+    manager.wait_until_complete(&cluster, NODES).await;
     let (median, worst) = manager.measure_syncs(&cluster, "large", ROUNDS).await;
     println!(
         "a sync that finds nothing to do: {:.2} ms (median of {BATCHES} x {ROUNDS}; worst batch {:.2} ms; {NODES} \

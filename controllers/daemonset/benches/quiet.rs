@@ -30,7 +30,7 @@ async fn measure() {
     (0..NODES).for_each(|number| drop(cluster.create(pod(&sets[0], &node_name(number)))));
     (0..NODES).for_each(|number| drop(cluster.create(node(number, &json!([]), 0))));
     let manager = Manager::start(&cluster, |_| {});
-    manager.run_until_idle(&cluster, NODES).await;
+    manager.wait_until_complete(&cluster, NODES).await;
     let (median, worst) = manager.measure_syncs(&cluster, "quiet", ROUNDS).await;
     println!(
         "a sync that finds nothing to do: {median:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {worst:.2} µs; \

@@ -89,15 +89,14 @@ pub(crate) async fn repeat_creations(ctx: &Ctx, set: &DaemonSet, owner: &Owner) 
         return Ok(());
     }
     let creations = ctx.memory.take_unknown_creations(&owner.uid);
-    if ctx.memory.expectations.is_fulfilled(&owner.uid) {
-        // All were observed.
-        creations.iter().for_each(|it| ctx.memory.record_write(&owner.uid, &it.pod.node, true));
-        return Ok(());
-    }
     let calls = Calls { ctx, owner, set: None };
+    if ctx.memory.expectations.is_fulfilled(&owner.uid) {
+        // They were observed, or given up.
+        return creations.iter().try_for_each(|it| calls.record_if_own(&it.pod).map(drop)).map_err(ApplyError::from);
+    }
     let (mut left, mut unreadable) = (Vec::new(), None);
     for unknown in creations {
-        match calls.is_shown(&unknown.pod) {
+        match calls.observe_creation(&unknown.pod) {
             Ok(true) => {}
             Ok(false) => left.push((unknown.pod, Some(unknown.keep_until))),
             Err(err) => {
@@ -392,16 +391,24 @@ impl Calls<'_> {
         })
     }
 
-    /// Whether the cache shows the created pod. Another pod with its name is not expected.
-    fn is_shown(&self, pod: &NewPod) -> Result<bool, StoreError> {
-        let Self { ctx, owner, .. } = self;
-        let Some(shown) = ctx.pods.store().get(&owner.namespace, &pod.name)? else { return Ok(false) };
-        if claim_decision(owner, shown.meta.as_ref(), true) != Claim::Keep {
+    /// Returns true when the cache shows the created pod. Another pod with its name is not expected.
+    fn observe_creation(&self, pod: &NewPod) -> Result<bool, StoreError> {
+        let is_own = self.record_if_own(pod)?;
+        if is_own == Some(false) {
             self.expect_fewer_creations(1);
-        } else {
+        }
+        Ok(is_own.is_some())
+    }
+
+    /// Records a creation whose pod is in the cache. `None` if there is no pod of this name, false if it is another one.
+    fn record_if_own(&self, pod: &NewPod) -> Result<Option<bool>, StoreError> {
+        let Self { ctx, owner, .. } = self;
+        let Some(shown) = ctx.pods.store().get(&owner.namespace, &pod.name)? else { return Ok(None) };
+        let is_own = claim_decision(owner, shown.meta.as_ref(), true) == Claim::Keep;
+        if is_own {
             ctx.memory.record_write(&owner.uid, &pod.node, true);
         }
-        Ok(true)
+        Ok(Some(is_own))
     }
 
     fn expect_fewer_creations(&self, count: usize) {

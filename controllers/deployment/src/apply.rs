@@ -285,12 +285,20 @@ pub(crate) async fn check_template(
     applied: &mut Applied,
 ) {
     let is_changed = matches!(plan.problem, Some(Problem::TemplateChanged(_))) && plan.rollback.is_none();
-    if !is_changed || !ctx.memory.begin_template_check(&owner.uid, ctx.clock.now()) {
+    if !is_changed {
         return;
     }
-    match would_be_equal(ctx, owner, hash, snapshot).await {
+    let count = snapshot.deployment.status.collision_count;
+    let is_equal = if ctx.memory.is_collision(&owner.uid, count) {
+        Ok(true)
+    } else if ctx.memory.begin_template_check(&owner.uid, ctx.clock.now()) {
+        would_be_equal(ctx, owner, hash, snapshot).await
+    } else {
+        return;
+    };
+    match is_equal {
         Ok(true) => {
-            ctx.memory.clear_template_check(&owner.uid);
+            ctx.memory.record_collision(&owner.uid, count);
             plan.problem = None;
             applied.created = Created::Collision;
             applied.failure = Some(ApplyError::Collision { name: snapshot.name_of_new.clone() });

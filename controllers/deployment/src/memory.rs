@@ -30,6 +30,8 @@ struct DeploymentMemory {
     status_at: Option<Instant>,
     /// When it was last checked whether the server changes templates.
     template_check_at: Option<Instant>,
+    /// The number of collisions whose name is in use, by the last check.
+    collision: Option<i32>,
 }
 
 /// A write whose outcome is unknown. A sync ends with it, so there is only one.
@@ -120,11 +122,15 @@ impl Memory {
         Some(now.saturating_duration_since(at))
     }
 
-    /// The server changes no templates any more, so the next check is not delayed.
-    pub(crate) fn clear_template_check(&self, deployment: &Uid) {
-        if let Some(memory) = self.deployments.lock().get_mut(deployment) {
-            memory.template_check_at = None;
-        }
+    /// A check has shown that the name with this number of collisions is in use.
+    pub(crate) fn record_collision(&self, deployment: &Uid, count: Option<i32>) {
+        self.deployments.lock().entry(deployment.clone()).or_default().collision = Some(count.unwrap_or_default());
+    }
+
+    /// Whether a check has shown that. The status with the next number may not have been stored.
+    pub(crate) fn is_collision(&self, deployment: &Uid, count: Option<i32>) -> bool {
+        let all = self.deployments.lock();
+        all.get(deployment).is_some_and(|it| it.collision == Some(count.unwrap_or_default()))
     }
 
     /// Whether to check now if the server changes templates. If so, the next check is [`TEMPLATE_CHECK`] later.

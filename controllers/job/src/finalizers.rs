@@ -60,13 +60,13 @@ pub(crate) struct RemovedFinalizers {
 
 impl Recorded {
     /// Selects counted pods that are now deleted for the removal of the finalizer.
-    pub(crate) fn remove_from_deleted(&mut self, deleted: &[usize]) {
-        self.step.remove_from_deleted(deleted);
+    pub(crate) fn select_deleted(&mut self, deleted: &[usize]) {
+        self.step.select_deleted(deleted);
     }
 
     /// Whether any finalizer must be removed.
     pub(crate) fn has_removals(&self) -> bool {
-        !self.step.to_remove.is_empty()
+        !self.step.finalizers_to_remove.is_empty()
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn remove_finalizers(
     pods: &[Arc<Pod>],
     recorded: &Recorded,
 ) -> RemovedFinalizers {
-    let to_remove: Vec<&Arc<Pod>> = recorded.step.to_remove.iter().filter_map(|at| pods.get(*at)).collect();
+    let to_remove: Vec<&Arc<Pod>> = recorded.step.finalizers_to_remove.iter().filter_map(|at| pods.get(*at)).collect();
     let wanted = to_remove.len();
     // Recorded before the first removal, because its watch event may come before the response. Until that event the
     // finalizer in the cache must be ignored.

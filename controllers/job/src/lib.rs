@@ -197,7 +197,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let removing = ctx.clone();
     builder.workers(&finalizer_removals, workers, move |key: FinalizerRemovalKey| {
         let ctx = removing.clone();
-        async move { orphans::remove_orphan_finalizers(&ctx, &key).await }
+        async move { orphans::remove_unneeded_finalizers(&ctx, &key).await }
     });
     ctx
 }

@@ -129,7 +129,8 @@ impl Memory {
         jobs.is_empty() && removals.is_empty() && creation_limit.is_empty()
     }
 
-    /// When a Job of this resourceVersion needs no sync, returns after how long it needs one, if the time decides that.
+    /// If a Job of this resourceVersion needs no sync now: the time until it needs one, or `Some(None)` if only a
+    /// change can require one. `None` if it needs a sync.
     pub(crate) fn idle_for(&self, job: &Uid, version: &Version, now: Instant) -> Option<Option<Duration>> {
         let inner = self.inner.lock();
         let entry = inner.jobs.get(job)?;

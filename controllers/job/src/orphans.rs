@@ -35,7 +35,7 @@ pub(crate) enum OrphanError {
 }
 
 /// Removes the finalizer from the pods of a key that no Job will count.
-pub(crate) async fn remove_orphan_finalizers(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outcome, OrphanError> {
+pub(crate) async fn remove_unneeded_finalizers(ctx: &Ctx, key: &FinalizerRemovalKey) -> Result<Outcome, OrphanError> {
     let to_remove = candidates(ctx, key)?.into_iter().filter(|it| needs_removal(ctx, it));
     let is_removal_pending = |pod: &Arc<Pod>| ctx.memory.is_finalizer_removal_pending(&pod.meta.uid);
     let (pending_removals, to_remove): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = to_remove.partition(is_removal_pending);

@@ -16,7 +16,7 @@ use crate::{
     memory::{BATCH, SyncInputs},
     rules::{
         accounting, ending,
-        plan::{Action, CreationDelay, Plan, PodChange, plan},
+        plan::{Action, CreationWaitCause, Plan, PodChange, plan},
         snapshot::{ClaimedPod, FINALIZER, SnapshotInputs, Unseen, gather},
     },
 };
@@ -144,7 +144,7 @@ async fn reconcile(
         let late = apply(ctx, job, owner, &claimed, &plan.after_status).await;
         cut_short |= late.cut_short;
         failure = failure.or(late.failure);
-        recorded.remove_from_deleted(&late.applied.deleted);
+        recorded.select_deleted(&late.applied.deleted);
         has_removals = recorded.has_removals();
         let removed = finalizers::remove_finalizers(ctx, owner, pods, &recorded).await;
         cut_short |= removed.cut_short;
@@ -206,7 +206,7 @@ fn requeue(after: Option<Duration>) -> Outcome {
 /// Sends an event once when the creation limit applies.
 fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     let is_limited = match plan.waiting {
-        Some(CreationDelay::CreationLimit) => true,
+        Some(CreationWaitCause::CreationLimit) => true,
         None => false,
         // Other reasons do not change the state of `creation_limit`.
         Some(_) => return,

@@ -117,19 +117,19 @@ struct PodNames {
 }
 
 impl Sink for PodNames {
-    type Set = BTreeSet<Box<str>>;
+    type List = BTreeSet<Box<str>>;
 
-    fn collect(&self, set: &mut Self::Set, pod: Meta) {
-        set.insert(pod.name);
+    fn collect(&self, list: &mut Self::List, pod: Meta) {
+        list.insert(pod.name);
     }
 
-    fn discard(&self, set: &mut Self::Set, pod: Meta) {
-        set.remove(&pod.name);
+    fn discard(&self, list: &mut Self::List, pod: Meta) {
+        list.remove(&pod.name);
     }
 
-    fn replace(&self, set: Self::Set) {
-        let is_empty = set.is_empty();
-        *self.remaining.lock() = set;
+    fn replace(&self, list: Self::List) {
+        let is_empty = list.is_empty();
+        *self.remaining.lock() = list;
         if is_empty {
             self.queue.add(self.namespace.clone());
         }

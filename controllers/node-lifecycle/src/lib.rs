@@ -3,9 +3,8 @@
 //! Guarantees: a node becomes Unknown only after a whole grace period without a sign of life, which is a renewed Lease
 //! or a new heartbeat. This process must have observed the whole period, and a live read of the Lease must confirm it.
 //! The node gets the NoExecute taint `unreachable` only while it is still silent, at upstream's pace and in upstream's
-//! disruption modes. The health of nodes is not checked while a watch of nodes or Leases is interrupted or stale. A
-//! node whose Lease cannot be read is not checked. Every write of a node has the resourceVersion of the state on which
-//! it is based.
+//! disruption modes. No node becomes Unknown while a watch of nodes or Leases is interrupted or stale, nor a node whose
+//! Lease cannot be read. Every write of a node has the resourceVersion of the state on which it is based.
 //!
 //! Reading order: `sync` (one node, top to bottom), `pass` (the modes of all zones), `pods` (marks a pod as not ready),
 //! `handlers`. Then `rules`, which decides and is pure. Then the state machines: `nodes` (what was observed) and
@@ -330,11 +329,11 @@ struct State {
     modes: BTreeMap<Atom, Mode>,
     /// Since when all zones have been fully disrupted.
     disrupted_since: Option<BootInstant>,
-    /// The version of a Lease that a live read returned and the cache did not contain, and the time of the read. The
-    /// health of nodes is not checked until the cache contains it (KEP-5647).
+    /// The version of a Lease that a live read returned and the cache did not contain, and the time of the read. No
+    /// node becomes Unknown until the cache contains it (KEP-5647).
     stale_leases: Option<(Version, BootInstant)>,
-    /// A live read of a Lease failed. The health of nodes is not checked until this time.
+    /// A live read of a Lease failed. No node becomes Unknown until this time.
     unreadable_until: Option<BootInstant>,
-    /// Whether the last check found that the health of nodes may not be checked.
+    /// Whether the last check found the watches interrupted or stale.
     is_suspended: bool,
 }

@@ -1,4 +1,4 @@
-//! Whether the health of a node can be checked now: the state of our watches, and live reads of Leases (KEP-5647).
+//! Whether the silence of a node can be confirmed now: the state of our watches, and live reads of Leases (KEP-5647).
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{Ctx, LEASES, State, nodes::Silence};
 
 /// A proof that needs a new list takes longer than ten seconds.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
-/// The wait of a node whose health could not be checked.
+/// The wait of a node whose silence could not be confirmed.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
-/// The wait of a node whose Lease could not be read. The health of the other nodes is checked in the second half of it.
+/// The wait of a node whose Lease could not be read. The other nodes are confirmed in the second half of it.
 const READ_RETRY: Duration = Duration::from_secs(2);
 
 /// Checks once a second, also on a standby, whether the watches of nodes and Leases work.
@@ -49,15 +49,16 @@ fn check(ctx: &Ctx, interrupted: &[String], interrupted_for: Option<Duration>) {
             tracing::warn!(
                 watches = ?interrupted,
                 stale,
-                "Watches of nodes or Leases are interrupted or stale, so the health of nodes is not checked"
+                "Watches of nodes or Leases are interrupted or stale, so no node becomes Unknown or is tainted \
+                 NoExecute"
             );
         } else {
-            tracing::info!("The watches of nodes and Leases work again, so the health of nodes is checked");
+            tracing::info!("The watches of nodes and Leases work again, so silent nodes become Unknown");
         }
     }
 }
 
-/// Whether no node may be checked or tainted NoExecute now.
+/// Whether no node may become Unknown or be tainted NoExecute now.
 pub(crate) fn is_suspended(ctx: &Ctx, state: &mut State) -> bool {
     let is_unreadable = state.unreadable_until.is_some_and(|until| ctx.clock.boot() < until);
     is_unreadable || are_watches_behind(ctx, state)
@@ -81,12 +82,12 @@ fn are_watches_behind(ctx: &Ctx, state: &mut State) -> bool {
 pub(crate) enum Confirmation {
     /// The live read shows no sign of life either.
     Confirmed,
-    /// The node is not checked now. It is synced again after this time.
+    /// The silence cannot be confirmed now. The node is synced again after this time.
     NotNow(Duration),
 }
 
 /// Reads the Lease of a node that is silent according to the cache. If it is newer than the cached one, our watch is
-/// stale. Then the health of nodes is not checked until the cache contains this version.
+/// stale. Then no node becomes Unknown until the cache contains this version.
 pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
     if is_suspended(ctx, &mut ctx.state.lock()) {
         return Confirmation::NotNow(RETRY);
@@ -99,7 +100,7 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
             tracing::error!(
                 node = name,
                 %err,
-                "The health of the node is not checked, because its Lease cannot be read"
+                "The silence of the node is not confirmed, because its Lease cannot be read; retrying"
             );
             // The other silent nodes wait too. Otherwise they could occupy all workers and repeat the error.
             ctx.state.lock().unreadable_until = Some(ctx.clock.boot() + RETRY);
@@ -113,7 +114,7 @@ pub(crate) async fn confirm_silence(ctx: &Ctx, node: &Node) -> Confirmation {
             tracing::error!(
                 node = name,
                 %err,
-                "The health of the node is not checked, because its cached Lease cannot be read"
+                "The silence of the node is not confirmed, because its cached Lease cannot be read; retrying"
             );
             return Confirmation::NotNow(RETRY);
         }
@@ -166,7 +167,11 @@ async fn prove_no_lease(ctx: &Ctx, node: &str) -> Option<Duration> {
     if !is_listed()
         && let Err(err) = within(PROOF_TIMEOUT, prove(&*leases, &ctx.reads, &ctx.clock, None)).await
     {
-        tracing::error!(node, %err, "The health of the node is not checked, because the cache of Leases is not proved");
+        tracing::error!(
+            node,
+            %err,
+            "The silence of the node is not confirmed, because the cache of Leases is not proved; retrying"
+        );
         return Some(RETRY);
     }
     is_listed().then_some(RETRY)

@@ -59,16 +59,16 @@ impl Meters {
             suspended: metrics
                 .gauges(
                     "mini_kcm_node_lifecycle_suspended",
-                    "1 while the health of nodes is not checked, because a watch of nodes or Leases is interrupted or \
-                     stale. A standby sets it too.",
+                    "1 while no node becomes Unknown, because a watch of nodes or Leases is interrupted or stale. A \
+                     standby sets it too.",
                     none,
                 )
                 .with_label_values(none),
             failed_reads: metrics
                 .counters(
                     "mini_kcm_node_lifecycle_failed_lease_reads_total",
-                    "Live reads of Leases that failed. The health of the node was not checked. Only the leader reads \
-                     Leases.",
+                    "Live reads of Leases that failed, so the silence of the node was not confirmed. Only the leader \
+                     reads Leases.",
                     none,
                 )
                 .with_label_values(none),
@@ -107,7 +107,7 @@ impl Meters {
         self.pass_duration.observe(took.as_secs_f64());
     }
 
-    /// Sets whether the check of the health of nodes is suspended.
+    /// Sets whether watches of nodes or Leases are interrupted or stale.
     pub(crate) fn set_suspended(&self, is_suspended: bool) {
         self.suspended.set(i64::from(is_suspended));
     }

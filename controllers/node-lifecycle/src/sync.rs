@@ -103,24 +103,24 @@ fn observe(ctx: &Ctx, node: &Node) {
 
 /// `has_turn` becomes true when the node takes the turn of its zone. It remains true for further attempts.
 async fn reconcile(ctx: &Ctx, node: Arc<Node>, has_turn: &mut bool) -> Result<Outcome, SyncError> {
-    let (node, checked) = check_health(ctx, node).await?;
+    let (node, silence) = set_unknown_if_silent(ctx, node).await?;
     let marking = mark_pods(ctx, &node)?;
-    let no_execute = no_execute(ctx, &node, checked, has_turn).await;
+    let no_execute = no_execute(ctx, &node, silence, has_turn).await;
     write_taints_and_labels(ctx, &node, no_execute).await?;
-    let waits = [checked.wait(), marking].into_iter().flatten().min();
+    let waits = [silence.wait(), marking].into_iter().flatten().min();
     Ok(waits.map_or(Outcome::Done, Outcome::After))
 }
 
-/// What [`check_health`] found.
+/// What [`set_unknown_if_silent`] found.
 #[derive(Debug, Clone, Copy)]
-enum HealthCheck {
-    /// The node has this time left, or its health could not be checked and it is synced again after this time.
+enum NodeSilence {
+    /// The node has this time left, or its silence could not be confirmed and it is synced again after this time.
     NotYet(Duration),
     /// It is silent. `is_confirmed` is true if this sync has made the live read.
     Silent { is_confirmed: bool },
 }
 
-impl HealthCheck {
+impl NodeSilence {
     fn wait(self) -> Option<Duration> {
         match self {
             Self::NotYet(wait) => Some(wait),
@@ -130,15 +130,15 @@ impl HealthCheck {
 }
 
 /// Sets the conditions of a node to Unknown if it has been silent for its grace period. Returns the node as stored.
-async fn check_health(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, HealthCheck), SyncError> {
+async fn set_unknown_if_silent(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, NodeSilence), SyncError> {
     if let Silence::Remaining(remaining) = live::silence(ctx, &node) {
-        return Ok((node, HealthCheck::NotYet(remaining)));
+        return Ok((node, NodeSilence::NotYet(remaining)));
     }
     let Some(changes) = unknown_conditions(&node, ctx.clock.wall()) else {
-        return Ok((node, HealthCheck::Silent { is_confirmed: false }));
+        return Ok((node, NodeSilence::Silent { is_confirmed: false }));
     };
     if let Confirmation::NotNow(wait) = confirm_silence(ctx, &node).await {
-        return Ok((node, HealthCheck::NotYet(wait)));
+        return Ok((node, NodeSilence::NotYet(wait)));
     }
     let patch = Patch::Strategic(conditions::patch(&node, &changes));
     let resource = Node::resource();
@@ -152,11 +152,11 @@ async fn check_health(ctx: &Ctx, node: Arc<Node>) -> Result<(Arc<Node>, HealthCh
     stored.meta.version = written.version;
     observe(ctx, &stored);
     // It may have renewed its Lease during the write.
-    let checked = match live::silence(ctx, &stored) {
-        Silence::Over => HealthCheck::Silent { is_confirmed: true },
-        Silence::Remaining(remaining) => HealthCheck::NotYet(remaining),
+    let silence = match live::silence(ctx, &stored) {
+        Silence::Over => NodeSilence::Silent { is_confirmed: true },
+        Silence::Remaining(remaining) => NodeSilence::NotYet(remaining),
     };
-    Ok((Arc::new(stored), checked))
+    Ok((Arc::new(stored), silence))
 }
 
 /// Enqueues the pods of a node that is not ready, unless this process has done so for this status (k/k#125618,
@@ -183,17 +183,17 @@ fn mark_pods(ctx: &Ctx, node: &Node) -> Result<Option<Duration>, SyncError> {
 
 /// What to do about the NoExecute taints. A node without one waits for its turn in the zone. One of the two taints
 /// replaces the other one at once.
-async fn no_execute(ctx: &Ctx, node: &Node, checked: HealthCheck, has_turn: &mut bool) -> NoExecute {
+async fn no_execute(ctx: &Ctx, node: &Node, silence: NodeSilence, has_turn: &mut bool) -> NoExecute {
     let name: Atom = (&*node.meta.name).into();
-    let (wants_taint, is_confirmed) = match (readiness(node), checked) {
+    let (wants_taint, is_confirmed) = match (readiness(node), silence) {
         (Some(ConditionStatus::True), _) => {
             withdraw(ctx, &name);
             return NoExecute::Remove;
         }
         (Some(ConditionStatus::False), _) => (true, true),
-        (Some(ConditionStatus::Unknown), HealthCheck::Silent { is_confirmed }) => (true, is_confirmed),
+        (Some(ConditionStatus::Unknown), NodeSilence::Silent { is_confirmed }) => (true, is_confirmed),
         // Its Lease is renewed, though its kubelet has not written the status yet.
-        (Some(ConditionStatus::Unknown), HealthCheck::NotYet(_)) => (false, false),
+        (Some(ConditionStatus::Unknown), NodeSilence::NotYet(_)) => (false, false),
         (None | Some(ConditionStatus::Other(_)), _) => (false, false),
     };
     if !wants_taint {
@@ -204,7 +204,7 @@ async fn no_execute(ctx: &Ctx, node: &Node, checked: HealthCheck, has_turn: &mut
     let decision = decide(ctx, node, &name, has_turn, is_confirmed);
     enqueue_next(ctx, &name, Duration::ZERO);
     match decision {
-        // The health of nodes is not checked now, and the pass enqueues only nodes that wait for a first taint.
+        // No NoExecute taint is set now, and the pass enqueues only nodes that wait for a first taint.
         TaintDecision::Final(NoExecute::Keep) if needs_other_taint(node) => {
             ctx.queue.add_after(Key::Node(name), RETRY);
             NoExecute::Keep

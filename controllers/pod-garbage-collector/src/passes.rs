@@ -42,8 +42,9 @@ impl fmt::Display for Pass {
     }
 }
 
-/// How many nodes that are out of service are collected concurrently.
-const MAX_NODES: usize = 16;
+/// How many nodes that are out of service are collected concurrently. With more, a pod would be deleted long after its node
+/// was read, because the calls wait for the rate limiter.
+const MAX_NODES: usize = 4;
 
 /// One pass. An action that fails is repeated by the next pass.
 pub(crate) async fn run(ctx: &Ctx, pass: Pass) -> Outcome {

@@ -28,7 +28,7 @@ const PODS: usize = 100_000;
 const ORPHANS: usize = 1_000;
 const REPLICAS: usize = 10;
 const ROUNDS: u64 = 100;
-/// Until the controller is idle, no key is queued or delayed for longer than this.
+/// A controller without a sync for this long is idle: before that, no key is queued or delayed for longer.
 const REST: Duration = Duration::from_secs(6);
 /// The allocator returns unused pages to the system within this time.
 const DECAY: Duration = Duration::from_secs(15);

@@ -20,7 +20,7 @@ use crate::{
         backoff::streak,
         notices::notices,
         plan::{NAMESPACE_CHECK, Plan, PodChange, Snapshot, plan, wanted},
-        pods_to_delete::{NodeRanks, age_ratios, pods_to_delete},
+        pods_to_delete::{NodeRanks, age_ratios, select_pods_to_delete},
         status::{Managed, next_status, status_write, transfer},
     },
 };
@@ -202,7 +202,7 @@ fn report<K: Kind>(ctx: &Ctx<K>, owner: &Owner, snapshot: &Snapshot<'_>, plan: &
 
 fn planned_deletions<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Arc<Pod>> {
     match plan.pods {
-        PodChange::Delete(count) => choose(ctx, snapshot, count),
+        PodChange::Delete(count) => select_pods(ctx, snapshot, count),
         PodChange::Keep | PodChange::Create(_) => Vec::new(),
     }
 }
@@ -223,7 +223,7 @@ async fn apply<K: Kind>(
 
 /// The pods to delete. Those on nodes with many pods of the same Deployment are deleted first. A set without a controller
 /// is spread by its own pods (k/k#102442).
-fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<Arc<Pod>> {
+fn select_pods<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<Arc<Pod>> {
     let Snapshot { set, active, now, .. } = snapshot;
     let mut related: Vec<Arc<Pod>> = Vec::new();
     if let Some(controller) = set.meta.as_ref().controller().filter(|_| count < active.len()) {
@@ -238,8 +238,15 @@ fn choose<K: Kind>(ctx: &Ctx<K>, snapshot: &Snapshot<'_>, count: usize) -> Vec<A
     }
     let ranks = NodeRanks::of(active.iter().chain(&related));
     let maybe_deleted: HashSet<Uid> = ctx.memory.maybe_deleted_pods(&set.meta.uid).into_iter().collect();
-    let pods_to_delete =
-        pods_to_delete(active, count, ranks, &maybe_deleted, set.spec.min_ready_seconds, *now, ctx.compares_cost);
+    let pods_to_delete = select_pods_to_delete(
+        active,
+        count,
+        ranks,
+        &maybe_deleted,
+        set.spec.min_ready_seconds,
+        *now,
+        ctx.compares_cost,
+    );
     age_ratios(active, &pods_to_delete, *now).into_iter().for_each(|it| ctx.meters.observe_age_ratio(it));
     pods_to_delete.into_iter().cloned().collect()
 }

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "default";
 const PODS: usize = 100_000;
 const REPLICAS: usize = 10;
 const ROUNDS: u64 = 100;
-/// Until the controller is idle, no key is queued or delayed for longer than this.
+/// A controller without a sync for this long is idle: before that, no key is queued or delayed for longer.
 const REST: Duration = Duration::from_secs(6);
 
 fn main() {

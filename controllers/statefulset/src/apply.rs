@@ -16,7 +16,7 @@ use crate::{
         identity::{NAME_LABEL, ORDINAL_LABEL, claim_name, has_identity, pod_name},
         notices::Notice,
         plan::{Action, Plan, PodRevision},
-        retention::DesiredOwners,
+        retention::PossibleOwners,
         rollout::DeleteCause,
     },
     volume_claims::{self, VolumeClaimError, is_quota},
@@ -199,8 +199,8 @@ impl Calls<'_> {
         }
     }
 
-    fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> DesiredOwners<'b> {
-        DesiredOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
+    fn owners<'b>(&'b self, pod_name: &'b str, pod: Option<&'b Pod>, is_condemned: bool) -> PossibleOwners<'b> {
+        PossibleOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
     }
 
     /// Creates the claims, then the pod (`CreateStatefulPod`). Claims that exist get their references too.

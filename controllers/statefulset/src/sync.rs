@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// After a sync that failed, a check that is due comes this much later.
+/// After a sync that failed, a pod that has become available meanwhile is counted this much later.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Why a sync failed.
@@ -82,7 +82,7 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let found = find_revisions(ctx, set, &owner, &history).await;
     // Listed after these calls, which may have taken long.
     let mut pods = claim_pods(ctx, set, &owner, selector).await?;
-    resolve_deletions(ctx, set, &mut pods).await;
+    mark_deleted_pods(ctx, set, &mut pods).await;
     let (revisions, collision_count) = match found {
         Ok(found) => found,
         Err(err) => {
@@ -110,7 +110,6 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
     let written = write_status(ctx, set, &status).await;
     let truncated = truncate(ctx, set, &history, &pods, Some(&revisions)).await;
     let until_available = availability_check(ctx, set, &pods, &status, now);
-    let timers = until_available.into_iter().chain(until_check);
     let reads = ctx.memory.next_checks(&set.meta.uid, ctx.clock.now());
     let result = match failure {
         Some(failure) => {
@@ -125,14 +124,14 @@ async fn reconcile(ctx: &Ctx, set: &StatefulSet, selector: &Selector) -> Result<
         None => truncated,
     };
     if let Err(err) = result {
-        // The back-off of the key may be longer. A read that is due waits for it.
-        let reads = reads.into_iter().filter(|it| !it.is_zero());
-        if let Some(next) = reads.chain(timers.map(|it| it.max(RETRY))).min() {
+        // The back-off of the key may be longer. What is to be done at once waits for it.
+        let checks = reads.into_iter().chain(until_check).filter(|it| !it.is_zero());
+        if let Some(next) = checks.chain(until_available.map(|it| it.max(RETRY))).min() {
             ctx.queue.add_after(set.meta.as_ref().key(), next);
         }
         return Err(err);
     }
-    let next = reads.into_iter().chain(timers).min();
+    let next = reads.into_iter().chain(until_available).chain(until_check).min();
     Ok(next.map_or(Outcome::Done, Outcome::After))
 }
 
@@ -170,7 +169,7 @@ async fn claim_pods(
 
 /// Marks deleted pods as terminating in `pods`, also if the cache does not show it yet. Those whose check is due are
 /// read from the server first.
-async fn resolve_deletions(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
+async fn mark_deleted_pods(ctx: &Ctx, set: &StatefulSet, pods: &mut [Arc<Pod>]) {
     let uid = &set.meta.uid;
     let due = ctx.memory.due_deletions(uid, pods, ctx.clock.now());
     ctx.call_limit.call_each(due, async |pod| ctx.resolve_deletion(set, &pod).await).await;

@@ -13,7 +13,7 @@ use crate::{
     Ctx,
     rules::{
         identity::claim_name,
-        retention::{DesiredOwners, OwnerCheck},
+        retention::{OwnerCheck, PossibleOwners},
     },
 };
 
@@ -100,7 +100,7 @@ pub(crate) fn is_quota(err: &ApiError) -> bool {
 pub(crate) async fn create_missing(
     ctx: &Ctx,
     owner: &Owner,
-    owners: &DesiredOwners<'_>,
+    owners: &PossibleOwners<'_>,
     ordinal: i32,
     is_for_new_pod: bool,
 ) -> Result<(), VolumeClaimError> {
@@ -126,7 +126,7 @@ pub(crate) async fn create_missing(
 async fn create(
     ctx: &Ctx,
     owner: &Owner,
-    owners: &DesiredOwners<'_>,
+    owners: &PossibleOwners<'_>,
     name: &str,
     template: &str,
 ) -> Result<(), VolumeClaimError> {
@@ -157,7 +157,12 @@ async fn create(
 }
 
 /// The request body of a claim (`getPersistentVolumeClaims`). Labels of the selector replace those of the template.
-fn body(set: &StatefulSet, owners: &DesiredOwners<'_>, name: &str, template: &str) -> Result<Value, serde_json::Error> {
+fn body(
+    set: &StatefulSet,
+    owners: &PossibleOwners<'_>,
+    name: &str,
+    template: &str,
+) -> Result<Value, serde_json::Error> {
     let mut claim: Value = serde_json::from_str(template)?;
     let metadata = &mut claim["metadata"];
     metadata["name"] = name.into();
@@ -166,10 +171,10 @@ fn body(set: &StatefulSet, owners: &DesiredOwners<'_>, name: &str, template: &st
         metadata["labels"][&**key] = (**value).into();
     }
     let references = owners.references();
-    match metadata["ownerReferences"].as_array_mut() {
-        Some(of_template) => of_template.extend(references),
-        None if references.is_empty() => {}
-        None => metadata["ownerReferences"] = references.into(),
+    let of_template = metadata.get("ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
+    // The server refuses a second controller. The correction of the references reports it.
+    if !of_template.iter().any(|it| it["controller"] == true) && !references.is_empty() {
+        metadata["ownerReferences"] = of_template.into_iter().chain(references).collect();
     }
     claim["apiVersion"] = "v1".into();
     claim["kind"] = "PersistentVolumeClaim".into();
@@ -180,7 +185,7 @@ fn body(set: &StatefulSet, owners: &DesiredOwners<'_>, name: &str, template: &st
 pub(crate) async fn correct_owners(
     ctx: &Ctx,
     owner: &Owner,
-    owners: &DesiredOwners<'_>,
+    owners: &PossibleOwners<'_>,
     ordinal: i32,
 ) -> Result<(), VolumeClaimError> {
     let set = owners.set;
@@ -209,7 +214,7 @@ pub(crate) async fn correct_owners(
 /// read, and its resourceVersion is the precondition.
 async fn replace_owners(
     ctx: &Ctx,
-    owners: &DesiredOwners<'_>,
+    owners: &PossibleOwners<'_>,
     claim: &Arc<PersistentVolumeClaim>,
     has_conflict: bool,
 ) -> Result<Version, VolumeClaimError> {

@@ -34,7 +34,7 @@ struct Observations {
     arrivals: HashMap<Uid, Instant>,
     /// When the first list of pods was handled. It counts as the arrival of each pod without an entry.
     first_pods: Option<Instant>,
-    /// When the term began. Before, no taint may have been lifted.
+    /// When the term began. Before that, there may have been no leader that lifts taints.
     term_since: Option<Instant>,
     observation: Observation,
 }
@@ -52,7 +52,7 @@ pub(crate) struct PodTaints {
     pub(crate) taints: Arc<[ObservedTaint]>,
     /// When the pod was observed on the node; `None` if that was before all taints.
     pub(crate) arrival: Option<Instant>,
-    /// Until when the taints of an outage are probably lifted, because the node is ready again.
+    /// By when the taints of an outage are probably lifted, because the node is ready again.
     pub(crate) lifted_by: Option<Instant>,
 }
 
@@ -126,7 +126,7 @@ impl Memory {
         self.observations.lock().first_pods = Some(now);
     }
 
-    /// Records the begin of the term.
+    /// Records when the term begins.
     pub(crate) fn begin_term(&self, now: Instant) {
         self.observations.lock().term_since = Some(now);
     }

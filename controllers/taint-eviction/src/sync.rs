@@ -61,8 +61,8 @@ pub(crate) enum SyncError {
 enum EvictionStep {
     /// It is due since then.
     Evict { due: Instant },
-    /// Nothing to do now.
-    Leave(Outcome),
+    /// No eviction now: the sync returns this.
+    Return(Outcome),
 }
 
 /// Enqueues the pods of a node whose taints have changed. Pods that come later are enqueued by their own events,
@@ -82,7 +82,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let Some(cached) = cached else { return Ok(Outcome::Done) };
     let outcome = match next_step(ctx, key, &cached) {
         EvictionStep::Evict { due } => evict(ctx, key, &cached, due).await,
-        EvictionStep::Leave(outcome) => Ok(outcome),
+        EvictionStep::Return(outcome) => Ok(outcome),
     };
     ctx.clear_memory_of_deleted(&cached);
     outcome
@@ -94,7 +94,7 @@ fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> EvictionStep {
     if !workload::is_active(pod) {
         // The pod is being deleted, or it has ended and does not run any more.
         ctx.memory.end_eviction(uid);
-        return EvictionStep::Leave(Outcome::Done);
+        return EvictionStep::Return(Outcome::Done);
     }
     let decision = ctx.memory.taints_of(pod).map_or(EvictionTime::Stay, |PodTaints { taints, arrival, lifted_by }| {
         decide(&pod.tolerations, &taints, arrival, lifted_by, ctx.compare_numbers)
@@ -105,18 +105,18 @@ fn next_step(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> EvictionStep {
             if ctx.memory.end_eviction(uid).is_some() {
                 ctx.send_cancelled_event(key);
             }
-            EvictionStep::Leave(Outcome::Done)
+            EvictionStep::Return(Outcome::Done)
         }
         EvictionTime::At(time) if time > now => {
             // The deletion was announced and has failed so far. It is not due any more.
             if let Some(Stage::Marked { .. }) = ctx.memory.set_stage(uid, Stage::Waiting) {
                 ctx.send_cancelled_event(key);
             }
-            EvictionStep::Leave(Outcome::After(time - now))
+            EvictionStep::Return(Outcome::After(time - now))
         }
         // The seconds that it tolerates are longer then.
         EvictionTime::At(_) if ctx.memory.is_interrupted(ctx.clock.boot()) => {
-            EvictionStep::Leave(Outcome::After(RETRY))
+            EvictionStep::Return(Outcome::After(RETRY))
         }
         EvictionTime::At(due) => EvictionStep::Evict { due },
         EvictionTime::Now { since } => {
@@ -145,7 +145,7 @@ async fn evict(ctx: &Ctx, key: &ObjectKey, cached: &Pod, due: Instant) -> Result
     // The live pod may have other tolerations, and the taints may have changed during the reads.
     let due = match next_step(ctx, key, &pod) {
         EvictionStep::Evict { due } => due,
-        EvictionStep::Leave(outcome) => return Ok(outcome),
+        EvictionStep::Return(outcome) => return Ok(outcome),
     };
     announce(ctx, key, &pod);
     match mark_and_delete(ctx, key, &pod).await {
@@ -219,7 +219,7 @@ async fn mark_and_delete(ctx: &Ctx, key: &ObjectKey, pod: &Pod) -> Result<Option
     // The taint may have been lifted meanwhile, or the pod may have other tolerations.
     let newer = ctx.pods.store().get_same(&key.namespace, &key.name, uid);
     let newer = newer.ok().flatten().filter(|it| pod.meta.version.is_older_than(&it.meta.version));
-    if let EvictionStep::Leave(outcome) = next_step(ctx, key, newer.as_deref().unwrap_or(pod)) {
+    if let EvictionStep::Return(outcome) = next_step(ctx, key, newer.as_deref().unwrap_or(pod)) {
         return Ok(Some(outcome));
     }
     let options = DeleteOptions { uid: Some(uid.clone()), ..DeleteOptions::default() };

@@ -15,7 +15,7 @@ use serde_json::json;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Long enough for the allocator to return memory that only the sync needed.
-const SETTLE: Duration = Duration::from_secs(5);
+const MEMORY_PAUSE: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
@@ -28,15 +28,15 @@ async fn main() -> anyhow::Result<()> {
     tokio::time::timeout(Duration::from_secs(300), watched.wait_for_sync()).await.context("not synced")?;
     let wall = clock.now() - began;
     let synced = Usage::of(std::process::id())?;
-    tokio::time::sleep(SETTLE).await;
-    let settled = Usage::of(std::process::id())?;
+    tokio::time::sleep(MEMORY_PAUSE).await;
+    let after_pause = Usage::of(std::process::id())?;
     let line = json!({
         "pods": pods.store().len(),
         "wall_ms": wall.as_millis(),
         "cpu_ms": synced.cpu.as_millis(),
-        "peak_kib": settled.peak_kib,
-        "resident_kib": settled.resident_kib,
-        "anonymous_kib": settled.anonymous_kib,
+        "peak_kib": after_pause.peak_kib,
+        "resident_kib": after_pause.resident_kib,
+        "anonymous_kib": after_pause.anonymous_kib,
     });
     println!("{line}");
     Ok(())

@@ -150,12 +150,12 @@ impl Nodes {
     }
 
     /// Waits until the set has this state.
-    async fn wait_until_complete(&self, name: &str, want: Want) -> anyhow::Result<()> {
-        let is_complete = async || self.check(name, want).await.map(Some);
-        eventually(&format!("{name} to have its pods"), TIME_LIMIT, is_complete).await
+    async fn wait_for_state(&self, name: &str, want: Want) -> anyhow::Result<()> {
+        let has_state = async || self.check(name, want).await.map(Some);
+        eventually(&format!("{name} to have its pods"), TIME_LIMIT, has_state).await
     }
 
-    async fn wait_with_syncs(&self, name: &str, want: Want) -> anyhow::Result<()> {
+    async fn wait_for_state_with_syncs(&self, name: &str, want: Want) -> anyhow::Result<()> {
         let mut number = 0;
         eventually(&format!("{name} to have its pods after a sync"), TIME_LIMIT, async || {
             number += 1;
@@ -201,7 +201,7 @@ async fn acceptance_ds_056_each_node_has_a_ready_pod_at_all_times_of_an_update_w
     let nodes = Nodes::start(&server, plain_nodes(NODES)).await.unwrap();
     let _manager = launch(&server, Flavour::Ours, CONTROLLER).unwrap().started().await.unwrap();
     nodes.create("web", rolling(json!(0), json!(SURGE))).await.unwrap();
-    nodes.wait_until_complete("web", Want::on_nodes(NODES)).await.unwrap();
+    nodes.wait_for_state("web", Want::on_nodes(NODES)).await.unwrap();
 
     let list = nodes.admin.get(&Nodes::path("pods", "")).await.unwrap();
     let mut pods: BTreeMap<String, Value> =
@@ -228,7 +228,7 @@ async fn acceptance_ds_056_each_node_has_a_ready_pod_at_all_times_of_an_update_w
             break;
         }
     }
-    nodes.wait_until_complete("web", Want::on_nodes(NODES)).await.unwrap();
+    nodes.wait_for_state("web", Want::on_nodes(NODES)).await.unwrap();
 }
 
 /// Waits until the manager has observed everything that was written, its own writes too, and has no sync left.
@@ -266,7 +266,7 @@ async fn acceptance_ds_063_revisions_are_created_patched_and_deleted_by_users(on
     let mut template = template("web", "1", &json!({}));
     template["spec"]["containers"][0]["args"] = json!(["plain"]);
     nodes.create("web", json!({ "template": template })).await.unwrap();
-    nodes.wait_until_complete("web", Want::on_nodes(3)).await.unwrap();
+    nodes.wait_for_state("web", Want::on_nodes(3)).await.unwrap();
     let pods = nodes.uids("web").await.unwrap();
 
     let [first] = &nodes.revisions().await.unwrap()[..] else { panic!("not one revision") };
@@ -315,7 +315,7 @@ async fn acceptance_ds_063_revisions_are_created_patched_and_deleted_by_users(on
     .unwrap();
     let updated = format!("{}?labelSelector=web-second%3Dupdated", Nodes::path("controllerrevisions", ""));
     nodes.admin.delete(&updated).await.unwrap();
-    nodes.wait_until_complete("web", Want::on_nodes(3)).await.unwrap();
+    nodes.wait_for_state("web", Want::on_nodes(3)).await.unwrap();
     until_idle(&nodes, &manager).await.unwrap();
     let left = nodes.revisions().await.unwrap();
     assert_eq!((left.len(), &left[0]["revision"]), (1, &json!(3)));
@@ -331,7 +331,7 @@ async fn acceptance_ds_071_pods_of_a_deleted_collection_are_deleted_by_the_garba
         nodes.create(name, json!({})).await.unwrap();
     }
     for name in ["web", "other"] {
-        nodes.wait_until_complete(name, Want::on_nodes(3)).await.unwrap();
+        nodes.wait_for_state(name, Want::on_nodes(3)).await.unwrap();
     }
     let collection = Nodes::path("daemonsets", "");
     nodes.admin.delete(&format!("{collection}?labelSelector=app%3Dweb")).await.unwrap();
@@ -343,7 +343,7 @@ async fn acceptance_ds_071_pods_of_a_deleted_collection_are_deleted_by_the_garba
     })
     .await
     .unwrap();
-    nodes.wait_until_complete("other", Want::on_nodes(3)).await.unwrap();
+    nodes.wait_for_state("other", Want::on_nodes(3)).await.unwrap();
     nodes.admin.delete(&collection).await.unwrap();
     eventually("all objects to be deleted", TIME_LIMIT, async || {
         let (pods, revisions) = (nodes.all("pods").await?, nodes.revisions().await?);
@@ -467,8 +467,8 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
     nodes.create(case.name, case.spec.clone()).await?;
     for step in &case.steps {
         match step {
-            Step::Wait(want) => nodes.wait_until_complete(case.name, *want).await?,
-            Step::WaitWithSyncs(want) => nodes.wait_with_syncs(case.name, *want).await?,
+            Step::Wait(want) => nodes.wait_for_state(case.name, *want).await?,
+            Step::WaitWithSyncs(want) => nodes.wait_for_state_with_syncs(case.name, *want).await?,
             Step::Edit(spec) => nodes.edit(case.name, spec.clone()).await?,
             Step::EditMeanwhile(before, spec) => {
                 let uids = nodes.uids(case.name).await?;
@@ -514,7 +514,7 @@ async fn objects_are_those_of_the_upstream_manager() {
         let _manager = launch(&plane, flavour, CONTROLLER).unwrap().started().await.unwrap();
         try_join_all(cases.iter().map(|it| play(&nodes, it))).await.unwrap();
         play(&nodes, &last).await.unwrap();
-        nodes.wait_until_complete("last", Want::on_nodes(1)).await.unwrap();
+        nodes.wait_for_state("last", Want::on_nodes(1)).await.unwrap();
         let found = eventually("the last event", TIME_LIMIT, async || {
             let found = results(&nodes, &with_last).await?;
             Ok(found.keys().any(|it| it.starts_with("event last")).then_some(found))
@@ -545,7 +545,7 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
     let mut template = template("web", "1", &json!({}));
     template["metadata"]["annotations"] = slow;
     nodes.create("web", json!({ "template": template })).await.unwrap();
-    nodes.wait_until_complete("web", Want::on_nodes(NODES)).await.unwrap();
+    nodes.wait_for_state("web", Want::on_nodes(NODES)).await.unwrap();
     for (round, flavour) in [Flavour::Ours, Flavour::Go, Flavour::Ours].into_iter().enumerate() {
         let before = nodes.uids("web").await.unwrap();
         template["spec"]["containers"][0]["image"] = json!(format!("example.com/main:{}", round + 2));
@@ -557,7 +557,7 @@ async fn a_rollout_that_is_handed_over_restarts_no_pod_twice() {
         .unwrap();
         let successor = launch(&plane, flavour, CONTROLLER).unwrap().short_lease();
         leader = successor.take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
-        nodes.wait_until_complete("web", Want::on_nodes(NODES)).await.unwrap();
+        nodes.wait_for_state("web", Want::on_nodes(NODES)).await.unwrap();
         let uids = nodes.uids("web").await.unwrap();
         assert!(uids.is_disjoint(&before), "round {round}: all pods are new");
         eventually("the watch to show the last pods", TIME_LIMIT, async || {

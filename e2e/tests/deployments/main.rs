@@ -116,7 +116,7 @@ async fn acceptance_deploy_080_a_rollout_that_is_handed_over_creates_no_pod_twic
         .await
         .unwrap();
         leader = launch(&plane, flavour).unwrap().short_lease().take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
-        nodes.wait_until_complete(&case, Want::all(PODS)).await.unwrap();
+        nodes.wait_for_state(&case, Want::all(PODS)).await.unwrap();
         let uids = nodes.uids(case.name).await.unwrap();
         assert!(uids.is_disjoint(&before), "round {round}: all pods are new");
         eventually("the watch to show the last pods", TIME_LIMIT, async || {

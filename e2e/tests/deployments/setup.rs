@@ -67,10 +67,10 @@ impl Nodes {
 
     /// Waits until the object of the case has this state. What was observed may be outdated, so that it is read when it
     /// seems to be right.
-    pub(crate) async fn wait_until_complete(&self, case: &Case, want: Want) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for_state(&self, case: &Case, want: Want) -> anyhow::Result<()> {
         let observed = self.observed.in_namespace(case.name);
         let mut changes = observed.subscribe();
-        let completion = async {
+        let has_state = async {
             loop {
                 changes.borrow_and_update();
                 let found = observed.find(case.kind.observed(), case.name).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Nodes {
                 changes.changed().await?;
             }
         };
-        if let Ok(result) = tokio::time::timeout(TIME_LIMIT, completion).await {
+        if let Ok(result) = tokio::time::timeout(TIME_LIMIT, has_state).await {
             return result;
         }
         let found = self.admin.get(&case.path()).await?;
@@ -104,7 +104,7 @@ impl Nodes {
     async fn step(&self, case: &Case, step: &Step) -> anyhow::Result<()> {
         match step {
             Step::Create => drop(self.admin.create(&case.collection(), &case.object()).await?),
-            Step::Wait(want) => self.wait_until_complete(case, *want).await?,
+            Step::Wait(want) => self.wait_for_state(case, *want).await?,
             Step::Edit(patch) => drop(self.admin.merge(&case.path(), patch).await?),
             Step::EditMeanwhile(first, second) => {
                 let before = self.uids(case.name).await?;

@@ -25,7 +25,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 /// Longer than a manager needs to notice a change.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How long the last changes may take, once all cases are played.
-const TO_SETTLE: Duration = Duration::from_secs(30);
+const LAST_CHANGES_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much the times of both managers may differ, in seconds: upstream observes a renewal and its absence up to a second
 /// late each, and times of the API have no fraction.
 const TIME_DIFFERENCE: i64 = 3;
@@ -268,7 +268,7 @@ async fn nodes_and_pods_are_those_of_the_upstream_manager() {
         try_join(Run::play(assets, Flavour::Go, &cases), Run::play(assets, Flavour::from_environment(), &cases))
             .await
             .unwrap();
-    let equal = until_equal(TO_SETTLE, async || ours.results().await, async || theirs.results().await);
+    let equal = until_equal(LAST_CHANGES_TIMEOUT, async || ours.results().await, async || theirs.results().await);
     let equal = equal.await.unwrap();
     assert_equal_times(&ours.times().await.unwrap(), &theirs.times().await.unwrap());
     report(&format!("{} cases of nodes and pods are equal: {equal} objects, events and figures", cases.len()));

@@ -101,7 +101,7 @@ impl Nodes {
     }
 
     /// Waits until the set has its pods, all ready, and so many of them have the present template.
-    async fn wait_until_complete(&self, name: &str, updated: i64) -> anyhow::Result<()> {
+    async fn wait_for_state(&self, name: &str, updated: i64) -> anyhow::Result<()> {
         eventually(&format!("{name} with {updated} updated pods"), TIME_LIMIT, async || {
             let set = self.admin.get(&Self::path("statefulsets", name)).await?;
             let (spec, status) = (&set["spec"], &set["status"]);
@@ -291,12 +291,12 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
         nodes.admin.create(&Nodes::path("pods", ""), &orphan).await?;
     }
     nodes.create(case.name, case.spec.clone()).await?;
-    nodes.wait_until_complete(case.name, case.updated).await?;
+    nodes.wait_for_state(case.name, case.updated).await?;
     for step in &case.steps {
         match step {
             Step::Edit(spec, updated) => {
                 nodes.edit(case.name, spec.clone()).await?;
-                nodes.wait_until_complete(case.name, *updated).await?;
+                nodes.wait_for_state(case.name, *updated).await?;
             }
             Step::EditMeanwhile(before, spec, updated) => {
                 let uids = nodes.uids().await?;
@@ -309,7 +309,7 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
                 })
                 .await?;
                 nodes.edit(case.name, spec.clone()).await?;
-                nodes.wait_until_complete(case.name, *updated).await?;
+                nodes.wait_for_state(case.name, *updated).await?;
             }
             Step::DeletePod(pod, updated) => {
                 let before = nodes.uids().await?;
@@ -319,7 +319,7 @@ async fn play(nodes: &Nodes, case: &Case) -> anyhow::Result<()> {
                     Ok(now.get(*pod).is_some_and(|it| before.get(*pod) != Some(it)).then_some(()))
                 })
                 .await?;
-                nodes.wait_until_complete(case.name, *updated).await?;
+                nodes.wait_for_state(case.name, *updated).await?;
             }
         }
     }

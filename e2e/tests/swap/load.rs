@@ -22,7 +22,7 @@ use tasks::Scope;
 use tokio::sync::watch;
 
 /// How long the last pieces of work may take.
-const TO_SETTLE: Duration = Duration::from_secs(180);
+const LAST_WORK_TIMEOUT: Duration = Duration::from_secs(180);
 /// When a leader is killed soon after its start, the grace period of a silent node begins anew.
 const PER_KILL: Duration = Duration::from_secs(10);
 /// The renewal interval of the nodes, much shorter than their grace period.
@@ -103,7 +103,7 @@ impl Load {
             fake_nodes::Options { nodes, renew_interval: RENEW_INTERVAL, ..fake_nodes::Options::with_nodes(0) };
         let observed = ObservedObjects::start(&admin, &scope.spawner());
         let fleet = Fleet::start(options, environment);
-        tokio::time::timeout(TO_SETTLE, fleet.registered()).await?;
+        tokio::time::timeout(LAST_WORK_TIMEOUT, fleet.registered()).await?;
         Ok(Self { admin, fleet, observed, interval, stop: watch::Sender::new(false) })
     }
 
@@ -186,7 +186,8 @@ impl Load {
     }
 
     async fn until(&self, what: &str, is_reached: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-        eventually(what, TO_SETTLE + PER_KILL * crate::kills(), async || Ok(is_reached().await?.then_some(()))).await
+        eventually(what, LAST_WORK_TIMEOUT + PER_KILL * crate::kills(), async || Ok(is_reached().await?.then_some(())))
+            .await
     }
 
     /// Objects that must survive everything.
@@ -350,14 +351,14 @@ impl Load {
         let mut number = 0;
         let node = format!("/api/v1/nodes/{MORTAL}");
         while self.goes_on().await {
-            let name = format!("victim-{number}");
+            let name = format!("evicted-{number}");
             let soon =
                 json!([{ "key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1 }]);
             self.admin.create(&path("v1", DYING, "pods"), &pod(&name, MORTAL, &soon)).await?;
             let pods = self.objects(DYING);
             let running =
                 async || anyhow::Ok(pods.find(Kind::Pod, &name).is_some_and(|it| it["status"]["phase"] == "Running"));
-            self.until("the victim to run", running).await?;
+            self.until("the pod to run", running).await?;
             ensure!(self.fleet.make_silent(MORTAL), "no node {MORTAL}");
             let is_deleted = async || anyhow::Ok(pods.find(Kind::Pod, &name).is_none_or(|it| is_deleting(&it)));
             self.until("the pod of a silent node to be evicted", is_deleted).await?;
@@ -379,7 +380,7 @@ impl Load {
 
     /// Replaces the taints with this key, again when another client has written the node meanwhile.
     async fn edit_taints(&self, node: &str, key: &str, new: &Value) -> anyhow::Result<()> {
-        eventually("a change of the taints", TO_SETTLE, async || {
+        eventually("a change of the taints", LAST_WORK_TIMEOUT, async || {
             let mut object = self.admin.get(node).await?;
             let known = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
             let others = known.into_iter().filter(|it| it["key"] != key);

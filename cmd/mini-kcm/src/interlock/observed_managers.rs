@@ -25,7 +25,7 @@ const OUR_FIELD_MANAGER: &str = "mini-kcm";
 
 /// The result of one poll.
 #[derive(Debug, Default)]
-pub(super) struct Poll {
+pub(super) struct PollResult {
     /// `None` when reading them is refused.
     pub(super) pods: Option<Vec<BuiltInPod>>,
     /// The Lease of the built-in manager.
@@ -172,8 +172,8 @@ pub(super) enum BuiltInLease {
 impl ObservedManagers {
     /// Adds a poll, and returns what is known now. `None` when a read is refused that was allowed a moment ago: an API
     /// server that has just started refuses everything, and that must not stop a controller.
-    pub(super) fn observe(&mut self, poll: Poll, time: PollTime) -> Option<Managers> {
-        let Poll { pods, built_in_lease, our_lease_is_foreign } = poll;
+    pub(super) fn observe(&mut self, poll: PollResult, time: PollTime) -> Option<Managers> {
+        let PollResult { pods, built_in_lease, our_lease_is_foreign } = poll;
         let now = time.ended;
         let is_lease_refused = built_in_lease == LeaseRead::Refused;
         let are_pods_in_doubt = self.pod_refusals.observe(pods.is_none(), now);
@@ -284,7 +284,7 @@ mod tests {
     async fn pod_that_is_gone_counts_for_a_while() {
         let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let mut names = |seconds: u64, pods: &[&str]| {
-            let poll = Poll { pods: Some(pods.iter().map(|it| pod(it)).collect()), ..Poll::default() };
+            let poll = PollResult { pods: Some(pods.iter().map(|it| pod(it)).collect()), ..PollResult::default() };
             let managers = observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).unwrap();
             managers.pods.into_iter().map(|it| it.pod).collect::<Vec<_>>()
         };
@@ -302,7 +302,8 @@ mod tests {
         let (mut observed_managers, now) = (ObservedManagers::default(), Clock::system().now());
         let other = BuiltInPod { lease: None, ..pod("a") };
         for pods in [vec![pod("a")], vec![other.clone()]] {
-            let managers = observed_managers.observe(Poll { pods: Some(pods.clone()), ..Poll::default() }, at(now));
+            let managers =
+                observed_managers.observe(PollResult { pods: Some(pods.clone()), ..PollResult::default() }, at(now));
             assert_eq!(managers.unwrap().pods, pods);
         }
     }
@@ -326,7 +327,7 @@ mod tests {
             (69, LeaseRead::Absent, held("b")),
             (70, LeaseRead::Absent, BuiltInLease::Free),
         ] {
-            let poll = Poll { built_in_lease: read, ..Poll::default() };
+            let poll = PollResult { built_in_lease: read, ..PollResult::default() };
             let managers = observed_managers.observe(poll, at(start + Duration::from_secs(seconds)));
             assert_eq!(managers.unwrap().built_in_lease, want, "{seconds} s");
         }
@@ -335,23 +336,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn manager_that_was_seen_is_remembered_for_a_while() {
         let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
-        let mut has_seen = |seconds: u64, poll: Poll| {
+        let mut has_seen = |seconds: u64, poll: PollResult| {
             observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).unwrap().has_recent_manager
         };
-        let with = |built_in_lease: LeaseRead| Poll { built_in_lease, ..Poll::default() };
+        let with = |built_in_lease: LeaseRead| PollResult { built_in_lease, ..PollResult::default() };
         assert!(!has_seen(0, with(LeaseRead::Refused)));
         assert!(!has_seen(3, with(lease("a", "1"))), "it may be a leftover");
         assert!(has_seen(6, with(lease("a", "2"))));
         assert!(has_seen(1200, with(lease("a", "2"))) && !has_seen(1210, with(lease("a", "2"))));
-        assert!(has_seen(1250, Poll { pods: Some(vec![pod("a")]), ..Poll::default() }));
-        assert!(has_seen(1300, Poll { pods: Some(Vec::new()), ..Poll::default() }));
+        assert!(has_seen(1250, PollResult { pods: Some(vec![pod("a")]), ..PollResult::default() }));
+        assert!(has_seen(1300, PollResult { pods: Some(Vec::new()), ..PollResult::default() }));
     }
 
     #[tokio::test(start_paused = true)]
     async fn refused_read_says_nothing_for_a_while_after_an_allowed_one() {
         let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let mut lease_at = |seconds: u64, pods: Option<Vec<BuiltInPod>>, built_in_lease: LeaseRead| {
-            let poll = Poll { pods, built_in_lease, our_lease_is_foreign: false };
+            let poll = PollResult { pods, built_in_lease, our_lease_is_foreign: false };
             observed_managers.observe(poll, at(start + Duration::from_secs(seconds))).map(|it| it.built_in_lease)
         };
         let (refused, absent, all) = (LeaseRead::Refused, LeaseRead::Absent, || Some(Vec::new()));
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!(observed_managers.on_failed_poll(time(0)), None);
         for (seconds, renewed) in [(1, "1"), (4, "2")] {
             let _ = observed_managers
-                .observe(Poll { built_in_lease: lease("a", renewed), ..Poll::default() }, time(seconds));
+                .observe(PollResult { built_in_lease: lease("a", renewed), ..PollResult::default() }, time(seconds));
         }
         assert_eq!(observed_managers.on_failed_poll(time(8)), None);
         assert_eq!(
@@ -391,10 +392,11 @@ mod tests {
         let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let time = |seconds: u64| at(start + Duration::from_secs(seconds));
         for (seconds, renewed) in [(1, "1"), (4, "2")] {
-            let poll = Poll { pods: Some(Vec::new()), built_in_lease: lease("a", renewed), ..Poll::default() };
+            let poll =
+                PollResult { pods: Some(Vec::new()), built_in_lease: lease("a", renewed), ..PollResult::default() };
             let _ = observed_managers.observe(poll, time(seconds));
         }
-        let refused = || Poll { pods: None, built_in_lease: LeaseRead::Refused, ..Poll::default() };
+        let refused = || PollResult { pods: None, built_in_lease: LeaseRead::Refused, ..PollResult::default() };
         for (seconds, want) in [(7, None), (10, Some(held("a"))), (13, None)] {
             assert_eq!(observed_managers.observe(refused(), time(seconds)), None);
             assert_eq!(observed_managers.check_freshness(time(seconds)).map(|it| it.built_in_lease), want, "{seconds}");
@@ -406,8 +408,12 @@ mod tests {
     async fn failed_poll_between_two_refused_ones_begins_the_wait_anew() {
         let (mut observed_managers, start) = (ObservedManagers::default(), Clock::system().now());
         let time = |seconds: u64| at(start + Duration::from_secs(seconds));
-        let refused = || Poll { pods: None, ..Poll::default() };
-        assert!(observed_managers.observe(Poll { pods: Some(Vec::new()), ..Poll::default() }, time(0)).is_some());
+        let refused = || PollResult { pods: None, ..PollResult::default() };
+        assert!(
+            observed_managers
+                .observe(PollResult { pods: Some(Vec::new()), ..PollResult::default() }, time(0))
+                .is_some()
+        );
         assert_eq!(observed_managers.observe(refused(), time(3)), None);
         assert_eq!(observed_managers.on_failed_poll(time(20)), None);
         assert_eq!(observed_managers.observe(refused(), time(40)), None);

@@ -69,15 +69,15 @@ fn controller_states(health: &HealthChecks, clock: &Clock) -> Vec<(&'static str,
 
 fn queue(status: WorkerStatus, clock: &Clock) -> Value {
     let failure = status.check().err().map(|it| it.to_string());
-    let WorkerStatus { queue, depth, oldest, workers, since_polls, active } = status;
+    let WorkerStatus { queue, depth, oldest, workers, since_progress, active } = status;
     let last = active.and_then(|age| clock.wall().checked_sub(age).ok());
     json!({
         "name": queue,
         "depth": depth,
         "oldestSeconds": oldest.map(|it| it.as_secs_f64()),
         "workers": workers,
-        "busy": since_polls.len(),
-        "longestSilenceSeconds": since_polls.iter().max().map(|it| it.as_secs_f64()),
+        "busy": since_progress.len(),
+        "longestSilenceSeconds": since_progress.iter().max().map(|it| it.as_secs_f64()),
         "lastActivity": last.map(|it| it.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
         "stuck": failure,
     })

@@ -122,21 +122,21 @@ fn add_for_interlock(config: &Config, permissions: &mut BTreeSet<Permission>) {
     if config.controllers.implemented().next().is_none() {
         return;
     }
-    let poll = |verb: &str, kind: [&str; 2], name: &str| Permission {
+    let read = |verb: &str, kind: [&str; 2], name: &str| Permission {
         namespace: KUBE_SYSTEM.to_owned(),
         name: name.to_owned(),
         needed: false,
-        ..Permission::of(Requester::Manager, kind, verb, "the poll of the built-in manager")
+        ..Permission::of(Requester::Manager, kind, verb, "the check for the built-in manager")
     };
-    permissions.insert(poll("list", ["", "pods"], ""));
+    permissions.insert(read("list", ["", "pods"], ""));
     // Otherwise these are among the rights of the election.
     let leases = ["coordination.k8s.io", "leases"];
     let election = config.election.as_ref().filter(|it| it.namespace == KUBE_SYSTEM);
     if election.is_none() {
-        permissions.insert(poll("list", leases, ""));
+        permissions.insert(read("list", leases, ""));
     }
     if election.is_none_or(|it| it.name != BUILT_IN_LEASE) {
-        permissions.insert(poll("get", leases, BUILT_IN_LEASE));
+        permissions.insert(read("get", leases, BUILT_IN_LEASE));
     }
 }
 

@@ -108,7 +108,7 @@ async fn acceptance_cronjob_043_a_minute_has_one_job_for_any_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_cronjob_044_a_job_of_another_manager_is_judged_by_its_conditions() {
+async fn acceptance_cronjob_044_a_job_of_another_manager_is_finished_by_its_conditions() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));

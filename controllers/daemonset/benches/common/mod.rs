@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) const NAMESPACE: &str = "default";
 const SETS: &str = "daemonsets.apps";
 const HASH: &str = "controller-revision-hash";
-/// Until the controller is idle, no key is queued or delayed for longer than this.
+/// A controller without a sync for this long is idle: before that, no key is queued or delayed for longer.
 const REST: Duration = Duration::from_secs(6);
 
 /// A manager that runs only the DaemonSet controller.
@@ -28,7 +28,7 @@ impl Manager {
     }
 
     /// Returns when each set has this number of available and current pods, and nothing is queued.
-    pub(crate) async fn run_until_idle(&self, cluster: &TestCluster, pods: usize) {
+    pub(crate) async fn wait_until_complete(&self, cluster: &TestCluster, pods: usize) {
         let has_all = |set: &Value| {
             ["desiredNumberScheduled", "numberAvailable", "updatedNumberScheduled"]
                 .into_iter()

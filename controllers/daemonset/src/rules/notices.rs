@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Timestamp;
 use workload::{BLOCKED_AFTER, WaitCause};
 
-use crate::rules::{rollout::WaitingPod, snapshot::node_name};
+use crate::rules::{rollout::AwaitedPod, snapshot::node_name};
 
 /// With this annotation an update does not wait for nodes that are unreachable for longer.
 pub(crate) const IGNORE_UNREACHABLE: &str = "mini-kcm.dev/ignore-unreachable-after";
@@ -83,9 +83,9 @@ impl Example {
 
 /// The notice about the pods for which a rollout waits, or the time until one is due. A pod that is ready becomes
 /// available in time, so it blocks nothing.
-pub(crate) fn blocked(waiting: &[WaitingPod<'_>], now: i64) -> (Option<Notice>, Option<Duration>) {
+pub(crate) fn blocked(waiting: &[AwaitedPod<'_>], now: i64) -> (Option<Notice>, Option<Duration>) {
     let (mut all, mut next): (Vec<Example>, Option<i64>) = (Vec::new(), None);
-    for WaitingPod { pod, cause } in waiting.iter().filter(|it| it.cause != WaitCause::NotAvailable) {
+    for AwaitedPod { pod, cause } in waiting.iter().filter(|it| it.cause != WaitCause::NotAvailable) {
         let Some(since) = cause.since(pod) else { continue };
         let left = since.saturating_add(BLOCKED_AFTER).saturating_sub(now);
         if left > 0 {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_nodes_that_block_a_rollout_for_ten_minutes_are_named() {
         let pods: Vec<_> = ["n3", "n1", "n2", "n4"].map(|node| pod(node, 0, "new running")).into();
-        let waiting: Vec<_> = pods.iter().map(|pod| WaitingPod { pod, cause: WaitCause::NotReady }).collect();
+        let waiting: Vec<_> = pods.iter().map(|pod| AwaitedPod { pod, cause: WaitCause::NotReady }).collect();
         // The pods are not ready since 1,000 s before NOW.
         assert_eq!(blocked(&waiting, NOW - 1_000 + 599), (None, Some(Duration::from_secs(1))));
         let (Some(notice), None) = blocked(&waiting, NOW - 1_000 + 600) else { panic!("not blocked") };
@@ -128,7 +128,7 @@ mod tests {
         assert!(message.contains("n3 (") && !message.contains("n4 ("), "{message}");
         assert_eq!((notice.reason(), notice.blocked_since()), ("Blocked", Some(NOW - 1_000)));
         assert_eq!(blocked(&waiting, NOW), (Some(notice), None), "it does not change with time");
-        let available: Vec<_> = pods.iter().map(|pod| WaitingPod { pod, cause: WaitCause::NotAvailable }).collect();
+        let available: Vec<_> = pods.iter().map(|pod| AwaitedPod { pod, cause: WaitCause::NotAvailable }).collect();
         assert_eq!(blocked(&available, NOW), (None, None));
     }
 

@@ -10,7 +10,7 @@ use workload::is_ready;
 
 use crate::rules::{
     placement::NodeFit,
-    rollout::{Rollout, WaitingPod, rollout},
+    rollout::{AwaitedPod, Rollout, rollout},
     snapshot::{NodePods, Snapshot},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Plan<'a> {
     /// When to decide again without a change.
     pub(crate) check_after: Option<Duration>,
     /// The pods for which a rollout waits; `None` if this plan has no rollout, because something else is to do.
-    pub(crate) waiting: Option<Vec<WaitingPod<'a>>>,
+    pub(crate) waiting: Option<Vec<AwaitedPod<'a>>>,
 }
 
 /// A pod to create.

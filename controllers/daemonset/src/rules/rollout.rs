@@ -18,14 +18,14 @@ pub(crate) struct Rollout<'s, 'a> {
     /// The outdated pods to delete.
     pub(crate) delete: Vec<&'a Pod>,
     /// The pods for which the rollout waits.
-    pub(crate) waiting: Vec<WaitingPod<'a>>,
+    pub(crate) waiting: Vec<AwaitedPod<'a>>,
     /// When a node stops counting, because it is unreachable.
     pub(crate) check_after: Option<Duration>,
 }
 
 /// A pod that must become available, or be gone, before the rollout continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WaitingPod<'a> {
+pub(crate) struct AwaitedPod<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
     /// Why it is waited for.
@@ -154,7 +154,7 @@ impl<'a> Rollout<'_, 'a> {
                 None if is_ready(pod) => WaitCause::NotAvailable,
                 None => WaitCause::NotReady,
             };
-            Some(WaitingPod { pod, cause })
+            Some(AwaitedPod { pod, cause })
         }));
         true
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_deploy_021_the_new_set_grows_into_the_free_room() {
+    fn acceptance_deploy_021_the_new_set_is_scaled_up_into_the_free_room() {
         let limits = Limits { replicas: 10, surge: 2, unavailable: 0 };
         let next = |old: i64, new: i64| limits.next_size_of_new(new, old + new);
         assert_eq!((next(10, 0), next(5, 0), next(0, 0)), (2, 7, 10));

@@ -115,7 +115,7 @@ struct PlanBuilder<'a> {
     snapshot: &'a Snapshot<'a>,
     limits: Limits,
     plan: Plan,
-    /// The ReplicaSet that gets all replicas, now or when it may grow.
+    /// The ReplicaSet that gets all replicas, now or when it may be scaled up.
     kept: Option<usize>,
 }
 
@@ -160,8 +160,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// The size of a ReplicaSet that gets all replicas. With Recreate it does not grow while pods of others exist, also not
-    /// when the Deployment is paused.
+    /// The size of a ReplicaSet that gets all replicas. With Recreate it is not scaled up while pods of others exist,
+    /// also not when the Deployment is paused.
     fn scaled_size(&self, at: usize) -> i64 {
         let Self { snapshot, limits, .. } = self;
         let Some(set) = snapshot.sets.get(at) else { return limits.replicas };

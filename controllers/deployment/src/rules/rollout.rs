@@ -17,7 +17,7 @@ pub(crate) fn scaled_down_old_sets(snapshot: &Snapshot<'_>, new: (i64, i64)) -> 
     let new_available = new_available.min(new_size);
     let total = sets.iter().map(|it| it.size).sum::<i64>() + new_size;
     let budget = total - limits.min_available() - (new_size - new_available);
-    if budget <= 0 || snapshot.active_old().any(|(_, set)| is_scaling_down(set)) {
+    if budget <= 0 || snapshot.active_old().any(|(_, set)| may_count_deleted_pods(set)) {
         return Vec::new();
     }
     scale_down_unhealthy(&mut sets, budget);
@@ -32,7 +32,7 @@ pub(crate) fn available_of_new(set: &ReplicaSet) -> i64 {
 
 /// Pods that are being deleted may count as available. Nothing is decided until the status has caught up, because they
 /// would be counted twice.
-fn is_scaling_down(set: &ReplicaSet) -> bool {
+fn may_count_deleted_pods(set: &ReplicaSet) -> bool {
     !is_observed(set) || i64::from(set.status.available) > size(set)
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn proportional<'a>(
     sizes
 }
 
-/// By how much a ReplicaSet must grow to keep its part of all pods (`getReplicaSetFraction`).
+/// By how much the size of a ReplicaSet must change to keep its part of all pods (`getReplicaSetFraction`).
 fn fraction(set: &ReplicaSet, limits: Limits, present: i32) -> i64 {
     let size = size(set);
     if limits.replicas == 0 {

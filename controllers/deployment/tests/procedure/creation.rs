@@ -34,9 +34,9 @@ async fn acceptance_deploy_019_the_first_sync_needs_one_write_of_the_status_and_
     pass(SEC).await;
     assert_eq!(world.lines(), ["create replicasets", STATUS]);
     assert_eq!(world.response_count(409), 0);
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.response_count(409), 0, "{:?}", world.lines());
 }
 
@@ -56,16 +56,16 @@ async fn acceptance_deploy_002_003_annotations_of_users_reach_the_new_set_and_st
     let _manager = world.start().await;
     let skipped = "kubectl.kubernetes.io/last-applied-configuration";
     world.deploy_as("d", json!({ "a": "1", skipped: "{}", "deprecated.deployment.rollback.to": "x" }), json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let keys = |set: &Value| set["metadata"]["annotations"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&world.sets()[0]), ["a", DESIRED, MAX, REVISION]);
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.update(|it| it["metadata"]["annotations"]["b"] = json!("2"));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!((annotation(&world.set_of("two"), "b"), annotation(&world.set_of("one"), "b")), ("2", ""));
     world.update(|it| drop(it["metadata"]["annotations"].as_object_mut().unwrap().remove("b")));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(annotation(&world.set_of("two"), "b"), "2");
 }
 
@@ -73,11 +73,11 @@ async fn acceptance_deploy_002_003_annotations_of_users_reach_the_new_set_and_st
 async fn acceptance_deploy_004_005_a_reverted_template_uses_its_set_again() {
     let (world, _manager) = World::running(json!({})).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
     assert_eq!(world.revision(), "2");
     world.set_image("one");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("two", 0), ("one", 3)]));
     let first = world.set_of("one");
     assert_eq!((annotation(&first, REVISION), annotation(&first, HISTORY)), ("3", "1"));
@@ -88,17 +88,17 @@ async fn acceptance_deploy_004_005_a_reverted_template_uses_its_set_again() {
 async fn acceptance_deploy_009_other_changes_begin_no_rollout() {
     let (world, _manager) = World::running(json!({})).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.edit(|spec| {
         spec["minReadySeconds"] = json!(1);
         spec["strategy"]["rollingUpdate"]["maxSurge"] = json!(2);
         spec["revisionHistoryLimit"] = json!(5);
     });
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.scale(4);
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.edit(|spec| spec["paused"] = json!(true));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 4)]));
     let ready = |it: &str| world.set_of(it)["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
     assert_eq!((ready("one"), ready("two")), (0, 1));
@@ -172,7 +172,7 @@ async fn acceptance_deploy_015_a_name_in_use_is_counted_and_the_next_set_has_ano
     let (world, _manager) = World::running(json!({})).await;
     let first = name(&world.sets()[0]);
     world.update_set("one", |it| it["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(1));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.count("collisionCount"), 1);
     let second = world.sets().into_iter().find(|it| name(it) != first).unwrap();
     assert_eq!((image(&second), second["spec"]["replicas"].as_i64()), ("one", Some(3)));
@@ -199,7 +199,7 @@ async fn acceptance_deploy_016_a_name_in_use_that_the_cache_does_not_show_is_no_
     assert!(world.created().windows(2).all(|it| name(&it[0]) == name(&it[1])));
     assert_eq!(world.count("collisionCount"), 0);
     world.cluster.unfreeze_watches("replicasets");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!((world.sets().len(), world.count("collisionCount")), (2, 0));
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
@@ -231,7 +231,7 @@ async fn acceptance_deploy_017_a_webhook_that_changes_templates_causes_no_endles
     let (world, _manager) = World::running(json!({})).await;
     mirror_images(&world);
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     pass(600 * SEC).await;
     assert_eq!((world.sets().len(), world.call_count("create replicasets") - dry_runs(&world)), (2, 1));
     assert!((10..=11).contains(&dry_runs(&world)), "{}", dry_runs(&world));
@@ -245,7 +245,7 @@ async fn acceptance_deploy_017_a_webhook_that_changes_templates_causes_no_endles
     world.cluster.stop_intercepting();
     let set = name(&world.set_of("mirror/two"));
     world.cluster.remove("replicasets.apps", NAMESPACE, &set);
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]), "it continues when the set is removed");
 }
 
@@ -255,13 +255,13 @@ async fn acceptance_deploy_017_after_scaling_a_webhook_causes_no_further_set() {
     let world = World::new();
     let _manager = world.start().await;
     world.deploy(json!({ "progressDeadlineSeconds": i32::MAX }));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     mirror_images(&world);
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     for replicas in [6, 9] {
         world.edit(|spec| spec["replicas"] = json!(replicas));
-        world.run_until_idle().await;
+        world.run_rollout().await;
     }
     assert!(world.set_of("mirror/two")["metadata"]["generation"].as_i64() > Some(1), "it was scaled");
     assert_eq!((world.sets().len(), world.count("collisionCount")), (2, 0));
@@ -272,11 +272,11 @@ async fn a_rollout_continues_when_the_server_changes_templates_no_more() {
     let (world, _manager) = World::running(json!({})).await;
     mirror_images(&world);
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.condition("Progressing"), "False ReplicaSetTemplateChanged");
     world.cluster.stop_intercepting();
     pass(60 * SEC).await;
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.count("collisionCount"), 1);
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("mirror/two", 0), ("two", 3)]));
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
@@ -287,7 +287,7 @@ async fn a_name_in_use_by_a_set_that_was_never_changed_is_a_collision() {
     let world = World::new();
     let manager = world.start().await;
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     drop(manager);
     // A ReplicaSet with the name of the next one, but of another template.
     let first = world.sets().remove(0);
@@ -305,7 +305,7 @@ async fn a_name_in_use_by_a_set_that_was_never_changed_is_a_collision() {
         },
     );
     let _manager = world.start().await;
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert!(world.events().await.iter().all(|it| !it.contains("ReplicaSetTemplateChanged")));
     assert_eq!(world.count("collisionCount"), 1);
     assert_eq!(world.set_of("one")["spec"]["replicas"], 3);
@@ -322,7 +322,7 @@ async fn a_creation_whose_answer_is_lost_is_repeated_before_anything_else() {
     world.set_image("two");
     pass(MS).await;
     world.set_image("three");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let created: Vec<String> = world.created().iter().map(|it| image(it).to_owned()).collect();
     assert_eq!(created, ["two", "three"]);
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 3)]));
@@ -345,11 +345,11 @@ async fn a_creation_without_an_answer_is_repeated_before_anything_else() {
             pass(66 * SEC).await;
             assert_eq!(created(&world).len(), attempts.len(), "it may still be stored");
             pass(20 * SEC).await;
-            world.run_until_idle().await;
+            world.run_rollout().await;
             assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
         } else {
             pass(8 * SEC).await;
-            world.run_until_idle().await;
+            world.run_rollout().await;
             assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]), "{seconds}");
         }
     }
@@ -368,7 +368,7 @@ async fn a_creation_without_an_answer_is_not_repeated_while_the_deployment_is_pa
     pass(200 * SEC).await;
     assert_eq!((world.call_count("create replicasets"), world.count("observedGeneration")), (0, 3));
     world.edit(|spec| spec["paused"] = json!(false));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
 
@@ -385,7 +385,7 @@ async fn a_creation_without_an_answer_is_not_repeated_for_another_template() {
     pass(85 * SEC).await;
     assert_eq!((world.call_count("create replicasets"), world.sizes()), (0, pairs(&[("one", 3)])));
     pass(10 * SEC).await;
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("three", 3)]));
 }
 
@@ -466,7 +466,7 @@ async fn writes_that_the_server_always_fails_delay_no_other_decision() {
         assert_eq!(world.call_count(line), before, "{line}: nothing is repeated for a Deployment that is paused");
         world.set_image("one");
         world.edit(|spec| spec["paused"] = json!(false));
-        world.run_until_idle().await;
+        world.run_rollout().await;
         assert_eq!(world.sizes().last(), Some(&("one".to_owned(), 3)), "{line}");
     }
 }
@@ -482,7 +482,7 @@ async fn a_refused_status_is_no_reason_to_create_a_set_twice() {
         if fails { failure(500, "InternalError") } else { None }
     });
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!((world.call_count("create replicasets"), world.sets().len()), (1, 1));
     assert_eq!(world.revision(), "1");
 }

@@ -11,7 +11,7 @@ const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 async fn acceptance_deploy_055_old_sets_over_the_limit_are_deleted_after_the_rollout() {
     let (world, _manager) = World::running(json!({ "revisionHistoryLimit": 0 })).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("two", 3)]));
     let deletions: Vec<_> = world.calls().into_iter().filter(|it| it.verb == "delete").collect();
     let preconditions = &deletions[0].json()["preconditions"];
@@ -21,7 +21,7 @@ async fn acceptance_deploy_055_old_sets_over_the_limit_are_deleted_after_the_rol
     let (world, _manager) = World::running(json!({ "revisionHistoryLimit": 2_147_483_647 })).await;
     for image in 0..15 {
         world.set_image(&format!("i{image}"));
-        world.run_until_idle().await;
+        world.run_rollout().await;
     }
     assert_eq!(world.sets().len(), 16);
 }
@@ -30,7 +30,7 @@ async fn acceptance_deploy_055_old_sets_over_the_limit_are_deleted_after_the_rol
 async fn acceptance_deploy_056_057_a_set_that_changed_since_it_was_cached_is_not_deleted() {
     let (world, _manager) = World::running(json!({ "revisionHistoryLimit": 1 })).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let cluster = world.cluster.clone();
     let mut first = true;
     world.fail_requests(move |line, call| {
@@ -40,7 +40,7 @@ async fn acceptance_deploy_056_057_a_set_that_changed_since_it_was_cached_is_not
         None
     });
     world.set_image("three");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.response_count(409), 1, "the precondition");
     // It is deleted when the Deployment has scaled it to 0 again.
     assert_eq!((world.call_count("delete replicasets"), world.sets().len()), (2, 2));
@@ -51,15 +51,15 @@ async fn acceptance_deploy_059_a_rollback_restores_template_and_annotations_in_o
     let world = World::new();
     let _manager = world.start().await;
     world.deploy_as("d", json!({ "kubernetes.io/change-cause": "create" }), json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.update(|it| {
         it["spec"]["template"]["spec"]["containers"][0]["image"] = json!("two");
         it["metadata"]["annotations"]["kubernetes.io/change-cause"] = json!("edit");
     });
-    world.run_until_idle().await;
+    world.run_rollout().await;
     world.cluster.clear_requests();
     world.update(|it| it["metadata"]["annotations"][ROLLBACK_TO] = json!("0"));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.call_count("update deployments d"), 1);
     let stored = world.stored();
     assert_eq!(stored["spec"]["template"]["spec"]["containers"][0]["image"], "one");
@@ -84,14 +84,14 @@ async fn acceptance_deploy_060_a_rollback_that_is_impossible_only_loses_its_anno
     ] {
         let (world, _manager) = World::running(json!({})).await;
         world.update(|it| it["metadata"]["annotations"][ROLLBACK_TO] = json!(to));
-        world.run_until_idle().await;
+        world.run_rollout().await;
         assert_eq!(annotation(&world.stored(), ROLLBACK_TO), "", "{to}");
         assert!(world.events().await.contains(&event.to_owned()), "{to}");
         assert_eq!(world.sizes(), pairs(&[("one", 3)]));
     }
     let (world, _manager) = World::running(json!({})).await;
     world.update(|it| it["metadata"]["annotations"][ROLLBACK_TO] = json!("x"));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(annotation(&world.stored(), ROLLBACK_TO), "x", "it is ignored");
     assert_eq!(world.call_count("update deployments d"), 0);
 }
@@ -102,7 +102,7 @@ async fn acceptance_deploy_008_a_revision_of_64_bits_is_continued() {
     let _manager = world.start().await;
     world.add_set("old", "zero", json!({ "app": "d" }), json!({ REVISION: "3546343826724305832" }));
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(annotation(&world.set_of("one"), REVISION), "3546343826724305833");
     assert_eq!(world.revision(), "3546343826724305833");
     assert_ne!(name(&world.set_of("one")), "old");

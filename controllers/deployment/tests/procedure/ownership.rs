@@ -11,7 +11,7 @@ async fn acceptance_deploy_074_an_orphan_with_the_template_is_adopted_and_not_re
     let _manager = world.start().await;
     let orphan = world.add_set("mine", "one", json!({ "app": "d" }), json!({}));
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let sets = world.sets();
     assert_eq!((sets.len(), owner(&sets[0]), name(&sets[0])), (1, Some("d"), "mine".to_owned()));
     assert_eq!(sets[0]["metadata"]["uid"], orphan["metadata"]["uid"]);
@@ -37,7 +37,7 @@ async fn acceptance_deploy_075_a_set_of_another_controller_is_not_touched() {
     owned("free", false);
     owned("taken", true);
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let owners = |image: &str| world.set_of(image)["metadata"]["ownerReferences"].as_array().unwrap().len();
     assert_eq!((owners("free"), owners("taken")), (2, 1));
     let taken = world.set_of("taken");
@@ -54,14 +54,14 @@ async fn acceptance_deploy_076_a_set_whose_labels_do_not_match_is_released_and_a
             .update("replicasets.apps", NAMESPACE, &first, |it| it["metadata"]["labels"]["app"] = json!(label));
     };
     relabel("other");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let released = world.cluster.get("replicasets.apps", NAMESPACE, &first).unwrap();
     assert_eq!((owner(&released), released["spec"]["replicas"].as_i64()), (None, Some(3)), "it keeps its pods");
     let second = world.sets().into_iter().find(|it| name(it) != first).unwrap();
     assert_eq!((image(&second), second["spec"]["replicas"].as_i64()), ("one", Some(3)));
     assert_eq!(world.count("collisionCount"), 1);
     relabel("d");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let size = |it: &str| world.cluster.get("replicasets.apps", NAMESPACE, it).unwrap()["spec"]["replicas"].as_i64();
     assert_eq!((size(&first), size(&name(&second))), (Some(3), Some(0)), "the older one is the new one");
 }
@@ -74,7 +74,7 @@ async fn a_set_with_the_uid_of_the_deployment_and_another_kind_as_its_controller
     world.cluster.update("replicasets.apps", NAMESPACE, &first, |it| {
         it["metadata"]["ownerReferences"][0]["kind"] = json!("Other");
     });
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let second = world.sets().into_iter().find(|it| name(it) != first).unwrap();
     assert_eq!((image(&second), second["spec"]["replicas"].as_i64()), ("one", Some(3)));
     assert_eq!((world.call_count("create replicasets"), world.count("collisionCount")), (2, 1));
@@ -86,13 +86,13 @@ async fn acceptance_deploy_077_two_deployments_with_one_selector_keep_their_own_
     let _manager = world.start().await;
     world.deploy_as("d", json!({}), json!({}));
     world.deploy_as("e", json!({}), json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let mut owners: Vec<String> = world.sets().iter().map(|it| owner(it).unwrap().to_owned()).collect();
     owners.sort();
     assert_eq!(owners, ["d", "e"]);
     world.cluster.clear_requests();
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.cluster.get("deployments.apps", NAMESPACE, "e").unwrap()["status"]["availableReplicas"], 3);
     assert!(world.lines().iter().all(|it| !it.ends_with(" e")), "{:?}", world.lines());
 }
@@ -132,7 +132,7 @@ async fn acceptance_deploy_079_a_recreated_deployment_adopts_its_orphans() {
     world.update_set("one", |it| it["metadata"]["ownerReferences"] = json!([]));
     pass(SEC).await;
     world.deploy(json!({}));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!((world.sets().len(), &world.sets()[0]["metadata"]["uid"]), (1, &uid));
     assert_eq!((world.sizes(), world.revision()), (pairs(&[("one", 3)]), json!("1")));
 }

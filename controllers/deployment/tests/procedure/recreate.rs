@@ -61,7 +61,7 @@ async fn pods_of_other_namespaces_that_name_an_old_set_do_not_count() {
         "metadata": { "name": "a", "namespace": "other", "ownerReferences": [owner] },
         "spec": { "containers": [{ "name": "c", "image": "i" }] }, "status": { "phase": "Running" } }));
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 2)]));
 }
 
@@ -96,7 +96,7 @@ async fn acceptance_deploy_040_the_set_follows_the_replicas() {
     let (world, _manager) = World::running(recreate()).await;
     for replicas in [0, 1] {
         world.scale(replicas);
-        world.run_until_idle().await;
+        world.run_rollout().await;
         assert_eq!(world.sizes(), pairs(&[("one", replicas)]));
         assert_eq!(world.count("replicas"), replicas);
     }
@@ -114,6 +114,6 @@ async fn acceptance_deploy_050_a_strategy_that_is_changed_in_mid_rollout_does_no
     });
     pass(SEC).await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 2)]));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 6)]));
 }

@@ -26,7 +26,7 @@ async fn acceptance_deploy_025_a_reverted_rollout_deletes_its_broken_pods_first(
     world.set_image("one");
     pass(100 * MS).await;
     assert_eq!(world.sizes(), pairs(&[("two", 1), ("one", 10)]));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("two", 0), ("one", 10)]));
 }
 
@@ -36,7 +36,7 @@ async fn acceptance_deploy_026_034_a_third_template_replaces_the_broken_pods() {
     world.set_image("three");
     pass(100 * MS).await;
     assert_eq!(world.sizes(), pairs(&[("one", 8), ("two", 0), ("three", 5)]));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 0), ("three", 10)]));
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
 }
@@ -117,8 +117,8 @@ async fn acceptance_deploy_033_a_conflict_is_repeated_from_the_newer_cache() {
     let cluster = world.cluster.clone();
     let mut first = true;
     world.fail_requests(move |line, call| {
-        let grows = |it: &Value| image(it) == "two" && it["spec"]["replicas"].as_i64() > Some(0);
-        let set = cluster.get("replicasets.apps", harness::NAMESPACE, &call.name).filter(grows);
+        let is_scaled_up = |it: &Value| image(it) == "two" && it["spec"]["replicas"].as_i64() > Some(0);
+        let set = cluster.get("replicasets.apps", harness::NAMESPACE, &call.name).filter(is_scaled_up);
         if line.starts_with("patch replicasets") && set.is_some() && std::mem::take(&mut first) {
             // Another client changes the new ReplicaSet at this moment.
             cluster.update("replicasets.apps", harness::NAMESPACE, &call.name, |it| {
@@ -182,15 +182,15 @@ async fn the_revision_of_a_created_set_is_stored_although_old_sets_could_not_be_
     assert_eq!(world.sizes(), pairs(&[("one", 10), ("two", 3)]));
     assert_eq!((world.revision(), world.condition("Progressing")), (json!("2"), "True NewReplicaSetCreated".into()));
     world.cluster.stop_intercepting();
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 10)]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_revision_of_an_existing_set_is_stored_although_old_sets_cannot_shrink() {
+async fn the_revision_of_an_existing_set_is_stored_although_old_sets_cannot_be_scaled_down() {
     let (world, _manager) = World::running(json!({ "strategy": rolling(json!(0), json!(1)) })).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     let refused = format!("patch replicasets {}", name(&world.set_of("two")));
     world.fail_requests(move |line, _| if line == refused { failure(403, "Forbidden") } else { None });
     world.set_image("one");
@@ -213,7 +213,7 @@ async fn acceptance_deploy_080_a_restart_in_mid_rollout_continues_it() {
         pass(5 * SEC).await;
         assert_eq!(world.call_count("patch replicasets") + world.call_count("create replicasets"), 0);
         assert_eq!(world.revision(), "2");
-        world.run_until_idle().await;
+        world.run_rollout().await;
         assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 10)]));
     }
 }

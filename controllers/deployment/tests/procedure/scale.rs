@@ -15,7 +15,7 @@ async fn broken() -> (World, harness::Manager) {
 async fn acceptance_deploy_041_a_complete_deployment_is_scaled_with_its_annotations() {
     let (world, _manager) = World::running(json!({})).await;
     world.scale(5);
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 5)]));
     let set = world.set_of("one");
     assert_eq!((annotation(&set, DESIRED), annotation(&set, MAX)), ("5", "7"));
@@ -67,7 +67,7 @@ async fn acceptance_deploy_049_a_stale_annotation_is_repaired_and_the_rollout_co
     world.update_set("one", |it| it["metadata"]["annotations"][DESIRED] = json!("7"));
     world.set_image("two");
     let _manager = world.start().await;
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
 
@@ -83,7 +83,7 @@ async fn acceptance_deploy_051_a_paused_deployment_creates_its_set_when_it_is_re
         ("Unknown DeploymentPaused".into(), 1)
     );
     world.edit(|spec| spec["paused"] = json!(false));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 3)]));
 }
 
@@ -93,13 +93,13 @@ async fn acceptance_deploy_052_a_paused_deployment_follows_its_replicas_but_not_
     world.edit(|spec| spec["paused"] = json!(true));
     pass(SEC).await;
     world.scale(10);
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 10)]));
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 10)]));
     world.edit(|spec| spec["paused"] = json!(false));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 10)]));
 }
 

@@ -37,7 +37,7 @@ async fn acceptance_deploy_061_062_064_a_rollout_times_out_and_recovers() {
     world.run_set("two", 1);
     pass(100 * MS).await;
     assert_eq!(world.condition("Progressing"), "True ReplicaSetUpdated");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
     assert_eq!(world.sizes(), pairs(&[("one", 0), ("two", 3)]));
 }
@@ -59,7 +59,7 @@ async fn acceptance_deploy_066_a_finished_rollout_with_an_unready_pod_needs_no_s
 async fn a_rollout_to_a_set_that_exists_has_a_deadline() {
     let (world, _manager) = World::running(json!({ "progressDeadlineSeconds": 30 })).await;
     world.set_image("two");
-    world.run_until_idle().await;
+    world.run_rollout().await;
     pass(60 * SEC).await;
     // The pods of the first template cannot run any more.
     world.set_image("one");
@@ -126,7 +126,7 @@ async fn counters_that_change_in_quick_succession_are_stored_together() {
     assert_eq!((world.call_count(STATUS), world.count("readyReplicas")), (1, 11));
     pass(250 * MS).await;
     assert_eq!((world.call_count(STATUS), world.count("readyReplicas")), (2, 19));
-    world.run_until_idle().await;
+    world.run_rollout().await;
     assert_eq!(
         (world.count("readyReplicas"), world.condition("Progressing")),
         (10, "True NewReplicaSetAvailable".into())

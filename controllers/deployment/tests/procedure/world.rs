@@ -65,7 +65,7 @@ impl World {
         let world = Self::new();
         let manager = world.start().await;
         world.deploy(spec);
-        world.run_until_idle().await;
+        world.run_rollout().await;
         world.cluster.clear_requests();
         (world, manager)
     }
@@ -179,8 +179,8 @@ impl World {
         }
     }
 
-    /// Lets a rollout run to its end.
-    pub(crate) async fn run_until_idle(&self) {
+    /// Runs the ReplicaSets for four seconds, in which a rollout ends.
+    pub(crate) async fn run_rollout(&self) {
         for _ in 0..60 {
             pass(50 * MS).await;
             self.run_sets();

@@ -17,7 +17,7 @@ use crate::rules::evidence::Gone;
 
 /// A lookup that found nothing.
 struct Probe<'a> {
-    claim: &'a Coordinates,
+    coordinates: &'a Coordinates,
     /// Its type is cluster-scoped.
     anywhere: bool,
 }
@@ -25,12 +25,12 @@ struct Probe<'a> {
 impl Probe<'_> {
     /// True if a claim from this namespace means the object that was looked up.
     fn matches_namespace(&self, namespace: &Atom) -> bool {
-        self.anywhere || self.claim.namespace == *namespace
+        self.anywhere || self.coordinates.namespace == *namespace
     }
 
     /// True if these coordinates, referenced or observed, mean the object that was looked up.
     fn matches(&self, other: &Coordinates) -> bool {
-        let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
+        let Coordinates { kind, api_version, namespace, name, uid } = self.coordinates;
         let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
         same && (self.anywhere || other.namespace == *namespace)
     }
@@ -54,7 +54,7 @@ impl Graph {
                 self.mark_gone(id, proof.clone());
                 proof
             }
-            // Only claims are known, and they may be wrong.
+            // Only references are known, and they may be wrong.
             NodeState::Referenced { .. } => {
                 self.mark_gone(id, None);
                 None
@@ -90,7 +90,7 @@ impl Graph {
     /// If the type is cluster-scoped, claims from every namespace mean this object. True if a reference names exactly
     /// this object.
     pub(crate) fn on_proved_absent(&mut self, probed: &Coordinates, gone: Gone) -> bool {
-        let probe = &Probe { claim: probed, anywhere: gone.owner().namespace.is_empty() };
+        let probe = &Probe { coordinates: probed, anywhere: gone.owner().namespace.is_empty() };
         let Some(id) = self.nodes.find(&probed.uid) else { return false };
         let Some(node) = self.nodes.get(id) else { return false };
         let (matching, is_referenced_otherwise) = self.split(id, probe);
@@ -115,7 +115,7 @@ impl Graph {
                 self.mark_due_all(&matching);
                 let claims = self.keep_proof(id, gone);
                 if was_probed {
-                    self.select_next_claim(id, probed, &claims);
+                    self.select_next_coordinates(id, probed, &claims);
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Graph {
             // Its deletion was proved while the response was in flight.
             Some(NodeState::Referenced { proofs, .. } | NodeState::Gone { proofs }) if proofs.get(at).is_some() => {}
             Some(NodeState::Referenced { coordinates, .. }) if is_referenced_at(coordinates, at) => {}
-            Some(NodeState::Referenced { .. } | NodeState::Gone { .. }) => self.claim(id, at.clone()),
+            Some(NodeState::Referenced { .. } | NodeState::Gone { .. }) => self.look_up_at(id, at.clone()),
             // A monitor shows it, or it is looked up already.
             Some(NodeState::Observed(_) | NodeState::Unwatched { .. }) | None => {}
         }
@@ -255,11 +255,11 @@ impl Graph {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
             let fits = probe.matches_namespace(&observed.namespace);
             let refs = self.refs(observed);
-            let is_match = |it: &OwnerRef| fits && probe.claim.match_ref(it);
-            if refs_to(&refs, &probe.claim.uid).any(is_match) {
+            let is_match = |it: &OwnerRef| fits && probe.coordinates.match_ref(it);
+            if refs_to(&refs, &probe.coordinates.uid).any(is_match) {
                 matching.push(dependent);
             }
-            is_referenced_otherwise |= refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it));
+            is_referenced_otherwise |= refs_to(&refs, &probe.coordinates.uid).any(|it| !is_match(it));
         }
         (matching, is_referenced_otherwise)
     }
@@ -281,19 +281,19 @@ impl Graph {
         claims
     }
 
-    /// Selects the next claim that is not proved absent, in sort order and cyclic; if there is none, the owner is gone.
-    /// A queued item keeps the claim that it was queued with.
-    fn select_next_claim(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
+    /// Selects the next coordinates that are not proved absent, in sort order and cyclic; if there are none, the owner
+    /// is gone. A queued item keeps the coordinates that it was queued with.
+    fn select_next_coordinates(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
         let Some(proofs) = self.nodes.get(owner).and_then(Node::proofs) else { return };
         let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(claims);
         match in_order.find(|it| proofs.get(it).is_none()) {
-            Some(next) => self.claim(owner, next.clone()),
+            Some(next) => self.look_up_at(owner, next.clone()),
             None => self.mark_gone(owner, None),
         }
     }
 
     /// Looks up an object that no monitor shows at these coordinates from now on.
-    fn claim(&mut self, id: Id, coordinates: Coordinates) {
+    fn look_up_at(&mut self, id: Id, coordinates: Coordinates) {
         self.clear_due(id);
         self.expand_refs(id);
         if let Some(node) = self.nodes.get_mut(id) {

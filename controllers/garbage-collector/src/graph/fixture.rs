@@ -40,7 +40,7 @@ pub(crate) fn named(api_version: &str, kind: &str, name: &str, uid: &str) -> Own
     OwnerRef { api_version: api_version.into(), kind: kind.into(), uid: Uid::new(uid), ..to(name) }
 }
 
-/// The coordinates that a reference claims if an object of this namespace has it.
+/// The coordinates that a reference names if an object of this namespace has it.
 pub(crate) fn claim(by: &OwnerRef, namespace: &str) -> Coordinates {
     Coordinates::referenced(by, &Atom::from(namespace))
 }

@@ -93,7 +93,7 @@ impl Graph {
         // The live lookup is not needed any more.
         self.clear_due(id);
         let owners = meta.owners.clone();
-        if !self.claim_matches(id, by, &meta) {
+        if !self.reference_matches(id, by, &meta) {
             self.expand_refs(id);
         }
         let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.blocking_refs().to_vec()).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Graph {
     }
 
     /// True if the node was referenced with the name, kind and apiVersion that the object has.
-    fn claim_matches(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
+    fn reference_matches(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
         let Some(coordinates) = self.nodes.get(id).and_then(Node::lookup_coordinates) else { return false };
         let of = self.monitors.get(&by).map(|it| &it.type_name);
         coordinates.name == meta.name

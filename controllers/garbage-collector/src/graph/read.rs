@@ -61,8 +61,8 @@ impl Graph {
         blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
-    /// The proof that the referenced object is gone, if the graph has it. The graph keeps it while a reference makes
-    /// the claim.
+    /// The proof that the referenced object is gone, if the graph has it. The graph keeps it while a reference names
+    /// these coordinates.
     pub(crate) fn absence_proof(&self, claim: &Coordinates) -> Option<Gone> {
         self.nodes.get(self.nodes.find(&claim.uid)?)?.proofs()?.get(claim).cloned()
     }

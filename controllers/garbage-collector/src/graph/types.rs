@@ -29,7 +29,7 @@ pub(crate) struct Coordinates {
 }
 
 impl Coordinates {
-    /// The coordinates that a reference claims if an object of `namespace` has it.
+    /// The coordinates that a reference names if an object of `namespace` has it.
     pub(crate) fn referenced(by: &OwnerRef, namespace: &Atom) -> Self {
         let OwnerRef { api_version, kind, name, uid, controller: _, block_owner_deletion: _ } = by;
         Self {

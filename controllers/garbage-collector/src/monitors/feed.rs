@@ -1,10 +1,10 @@
 //! Reports what one monitor observes to the graph.
 //!
 //! A `DELETED` event of a watch is reported separately from every other absence, because only that event proves a
-//! deletion. While a complete set is being received, this stores its uids and those of its objects that are older than
-//! the known state: they count only if the set is completed. Otherwise nothing is stored here.
+//! deletion. While a complete list is being received, this stores its uids and those of its objects that are older than
+//! the known state: they count only if the list is completed. Otherwise nothing is stored here.
 //!
-//! A complete set can also show that etcd was restored to an older state: it then has an object in a state that is not
+//! A complete list can also show that etcd was restored to an older state: it then has an object in a state that is not
 //! newer than what was shown before, and that was never shown. All earlier proofs are then invalid. The graph gets that
 //! report first.
 
@@ -31,7 +31,7 @@ pub(super) struct Feed {
     /// Notified of every change, for types whose objects define other types.
     types_changed: Option<Arc<Notify>>,
     informer: OnceLock<Arc<dyn Watched>>,
-    /// The store version at the last detected restore of etcd. One set has many objects that show the same restore.
+    /// The store version at the last detected restore of etcd. One list has many objects that show the same restore.
     restored_at: Mutex<Version>,
 }
 
@@ -52,7 +52,7 @@ impl Feed {
         Self { graph, by, types_changed, informer: OnceLock::new(), restored_at: Mutex::default() }
     }
 
-    /// Sets the informer that feeds this. A set from before is the first one, which cannot show a restore.
+    /// Sets the informer that feeds this. A list from before is the first one, which cannot show a restore.
     pub(super) fn set_informer(&self, informer: Arc<dyn Watched>) {
         // It is set once.
         let _ = self.informer.set(informer);
@@ -83,9 +83,9 @@ impl Feed {
         }
     }
 
-    /// Reports a restore of etcd to the graph, if an object of a complete set shows one.
+    /// Reports a restore of etcd to the graph, if an object of a complete list shows one.
     fn detect_restore(&self, graph: &mut GraphUpdate<'_>, uid: &Uid, version: &Version) {
-        // The store version changes only after the whole set was applied.
+        // The store version changes only after the whole list was applied.
         let Some(shown) = self.informer.get().and_then(|it| it.store_version()) else { return };
         let is_newer = !version.compare(&shown).is_some_and(Ordering::is_le);
         if is_newer || uid.is_empty() || graph.graph().is_shown_at(self.by, uid, version, &shown) {
@@ -111,24 +111,24 @@ impl Feed {
 }
 
 impl Sink for Feed {
-    type Set = PartialList;
+    type List = PartialList;
 
     /// The graph gets the object at once, unless it has a newer state.
-    fn collect(&self, set: &mut PartialList, object: Meta) {
-        if let PartialList::Nothing = set {
+    fn collect(&self, list: &mut PartialList, object: Meta) {
+        if let PartialList::Nothing = list {
             let object_count = self.object_count();
-            *set = match object_count {
+            *list = match object_count {
                 0 => PartialList::First,
                 _ => PartialList::Again(HashSet::with_capacity(object_count), BTreeMap::new()),
             };
         }
-        if let PartialList::Again(uids, older) = set {
+        if let PartialList::Again(uids, older) = list {
             uids.insert(object.uid.clone());
             older.remove(&object.uid);
         }
         self.graph.update(|graph| {
             self.detect_restore(graph, &object.uid, &object.version);
-            match set {
+            match list {
                 PartialList::Again(_, older) if graph.graph().has_newer(self.by, &object) => {
                     older.insert(object.uid.clone(), object);
                 }
@@ -137,18 +137,18 @@ impl Sink for Feed {
         });
     }
 
-    fn discard(&self, set: &mut PartialList, object: Meta) {
-        if let PartialList::Again(uids, older) = set {
+    fn discard(&self, list: &mut PartialList, object: Meta) {
+        if let PartialList::Again(uids, older) = list {
             uids.remove(&object.uid);
             older.remove(&object.uid);
         }
         self.graph.update(|graph| graph.on_deleted(self.by, &object.uid));
     }
 
-    /// The informer requests no set older than what it has shown, except the most recent one. So every object of the
-    /// set counts.
-    fn replace(&self, set: PartialList) {
-        let (present, older) = match set {
+    /// The informer requests no list older than what it has shown, except the most recent one. So every object of the
+    /// list counts.
+    fn replace(&self, list: PartialList) {
+        let (present, older) = match list {
             PartialList::First => return,
             PartialList::Nothing if self.object_count() == 0 => return,
             PartialList::Nothing => Default::default(),

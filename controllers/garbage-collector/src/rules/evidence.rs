@@ -51,7 +51,7 @@ impl fmt::Display for Evidence {
 
 /// Proof that an owner was waiting for its dependents at the time of the read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WaitingOwner {
+pub(crate) struct WaitingProof {
     owner: Uid,
     version: Version,
 }
@@ -63,7 +63,7 @@ pub(crate) enum OwnerState {
     /// It is gone, and its dependents must stay.
     Orphaned(Gone),
     /// It is being deleted in the foreground, and waits for its blocking dependents.
-    Waiting(WaitingOwner),
+    Waiting(WaitingProof),
     /// It exists, or is deleted in another way.
     Live(Uid),
 }
@@ -116,7 +116,7 @@ impl Gone {
     }
 }
 
-impl WaitingOwner {
+impl WaitingProof {
     pub(crate) fn owner(&self) -> &Uid {
         &self.owner
     }
@@ -176,7 +176,7 @@ pub(crate) fn evaluate_read(
         Ok(meta) => Ok(match Gone::replaced(asked, &meta.uid) {
             Some(gone) => OwnerState::Gone(gone),
             None if deletes_dependents(&meta) => {
-                OwnerState::Waiting(WaitingOwner { owner: meta.uid, version: meta.version })
+                OwnerState::Waiting(WaitingProof { owner: meta.uid, version: meta.version })
             }
             None => OwnerState::Live(meta.uid),
         }),

@@ -9,7 +9,7 @@ use client::Propagation;
 
 use crate::{
     graph::{Coordinates, Item, NodeView},
-    rules::evidence::{CheckedObject, FOREGROUND, Gone, ORPHAN, Object, OwnerState, WaitingOwner, has},
+    rules::evidence::{CheckedObject, FOREGROUND, Gone, ORPHAN, Object, OwnerState, WaitingProof, has},
 };
 
 /// The next step for an item, before any request.
@@ -64,7 +64,7 @@ pub(crate) struct DeletePermit {
 #[derive(Debug)]
 pub(crate) enum NonBlockingOwner {
     Gone(Gone),
-    Waiting(WaitingOwner),
+    Waiting(WaitingProof),
 }
 
 /// Why an object is deleted.

@@ -290,7 +290,7 @@ async fn acceptance_gc_040_an_owner_is_polled_at_its_right_coordinates_until_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
+async fn acceptance_gc_034_each_child_is_checked_by_its_own_namespace() {
     for (parent_is_there, cluster_first) in [(false, true), (false, false), (true, true), (true, false)] {
         let world = World::new();
         let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";

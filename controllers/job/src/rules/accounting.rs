@@ -33,10 +33,10 @@ pub(crate) struct FirstStep {
     /// The status has changed and must be stored before anything else.
     pub(crate) write: bool,
     /// The positions of the pods that lose their finalizer after that.
-    pub(crate) to_remove: Vec<usize>,
+    pub(crate) finalizers_to_remove: Vec<usize>,
     /// The positions of the pods that are deleted because the Job ends. This status counts them in their present state;
     /// they lose the finalizer after the deletion.
-    pub(crate) remove_from_deleted: Vec<usize>,
+    pub(crate) finalizers_of_deleted: Vec<usize>,
     /// The new value of the `Suspended` condition, if it has changed.
     pub(crate) suspended: Option<bool>,
     /// The failure policy actions, one entry per pod to which one applied.
@@ -100,8 +100,8 @@ pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied
     let mut step = FirstStep {
         status: next,
         write: false,
-        to_remove: Vec::new(),
-        remove_from_deleted: Vec::new(),
+        finalizers_to_remove: Vec::new(),
+        finalizers_of_deleted: Vec::new(),
         suspended,
         actions: Vec::new(),
         backoff: plan.tally.backoff,
@@ -125,15 +125,15 @@ pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied
         status::set(&mut step.status, announcement, ConditionStatus::True, &ending.reason, &ending.message, now);
     }
     step.write = status::needs_write(&snapshot.job.status, &step.status) && !step.may_finish_in_one_write();
-    (step.write || !step.to_remove.is_empty() || step.may_end()).then_some(step)
+    (step.write || !step.finalizers_to_remove.is_empty() || step.may_end()).then_some(step)
 }
 
-/// The last step. `removed` has one entry per pod of `step.to_remove`: whether its finalizer is gone.
+/// The last step. `removed` has one entry per pod of `step.finalizers_to_remove`: whether its finalizer is gone.
 pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, removed: &[bool], now: Moment) -> LastStep {
     let may_end = step.may_end();
-    let FirstStep { mut status, to_remove, ending, mut with_finalizer, .. } = step;
-    let all_removed = to_remove.len() == removed.len() && removed.iter().all(|it| *it);
-    for (at, _) in to_remove.iter().zip(removed).filter(|(_, removed)| **removed) {
+    let FirstStep { mut status, finalizers_to_remove, ending, mut with_finalizer, .. } = step;
+    let all_removed = finalizers_to_remove.len() == removed.len() && removed.iter().all(|it| *it);
+    for (at, _) in finalizers_to_remove.iter().zip(removed).filter(|(_, removed)| **removed) {
         with_finalizer.remove(&snapshot.job_pods[*at].pod.meta.uid);
     }
     let moved = move_to_counters(&mut status, &with_finalizer);
@@ -189,9 +189,9 @@ enum Count {
 
 impl FirstStep {
     /// Adds the pods that were deleted because the Job ends to the pods that lose their finalizer.
-    pub(crate) fn remove_from_deleted(&mut self, deleted: &[usize]) {
+    pub(crate) fn select_deleted(&mut self, deleted: &[usize]) {
         let deleted: HashSet<usize> = deleted.iter().copied().collect();
-        self.to_remove.extend(self.remove_from_deleted.drain(..).filter(|at| deleted.contains(at)));
+        self.finalizers_to_remove.extend(self.finalizers_of_deleted.drain(..).filter(|at| deleted.contains(at)));
     }
 
     /// Counts ended pods and selects the finalizers to remove.
@@ -219,7 +219,8 @@ impl FirstStep {
                 self.actions.truncate(actions);
                 continue;
             }
-            let list = if to_delete.contains(&at) { &mut self.remove_from_deleted } else { &mut self.to_remove };
+            let list =
+                if to_delete.contains(&at) { &mut self.finalizers_of_deleted } else { &mut self.finalizers_to_remove };
             list.push(at);
             match count {
                 Count::Nothing => {}
@@ -304,7 +305,7 @@ impl FirstStep {
     fn may_finish_in_one_write(&self) -> bool {
         let is_counted = self.status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
         let is_announced = self.ending.as_ref().is_some_and(|it| it.announced);
-        is_announced && self.may_end() && self.to_remove.is_empty() && is_counted
+        is_announced && self.may_end() && self.finalizers_to_remove.is_empty() && is_counted
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     /// waits.
     pub(crate) action: Action,
     /// Why fewer pods are created than are missing.
-    pub(crate) waiting: Option<CreationDelay>,
+    pub(crate) waiting: Option<CreationWaitCause>,
     /// A terminating pod keeps the failure count of an index that gets no pod now. It would block the deletion of its
     /// namespace forever, so the namespace must be checked.
     pub(crate) may_block_namespace_deletion: bool,
@@ -118,7 +118,7 @@ pub(crate) struct NewPod {
 
 /// Why fewer pods are created than are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CreationDelay {
+pub(crate) enum CreationWaitCause {
     /// The caches do not show all of our creations and deletions yet.
     Unseen,
     /// The back-off after a failure is not over.
@@ -151,7 +151,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     if let Some(ending) = ending {
         if snapshot.inputs.unseen != Unseen::Nothing {
             // The Job ends when the caches show all writes.
-            plan.waiting = Some(CreationDelay::Unseen);
+            plan.waiting = Some(CreationWaitCause::Unseen);
         }
         // A deleted pod looks like a failed one and could change a decision that is not stored yet.
         let pods = if ending.announced { &mut plan.pods } else { &mut plan.after_status };
@@ -160,7 +160,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     } else if snapshot.is_deleting() {
         // The garbage collector deletes the pods of this Job.
     } else if snapshot.inputs.unseen == Unseen::Writes {
-        plan.waiting = Some(CreationDelay::Unseen);
+        plan.waiting = Some(CreationWaitCause::Unseen);
     } else {
         plan.managed = true;
         plan.action = manage(snapshot, &mut plan);
@@ -199,11 +199,11 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     let still_terminating = if snapshot.is_replacing_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(still_terminating);
     if create == 0 {
-        plan.waiting = (missing > 0).then_some(CreationDelay::Terminating);
+        plan.waiting = (missing > 0).then_some(CreationWaitCause::Terminating);
         return Action::Tracking;
     }
     if snapshot.inputs.unseen != Unseen::Nothing {
-        plan.waiting = Some(CreationDelay::Unseen);
+        plan.waiting = Some(CreationWaitCause::Unseen);
         return Action::Reconciling;
     }
     plan_creations(snapshot, create, plan);
@@ -229,7 +229,7 @@ fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
             let (pods, wait) = per_index(snapshot, indexes, missing.min(MAX_PODS_PER_SYNC));
             // When other indexes take all pods, the end of one of their pods triggers the next sync.
             if let Some(wait) = wait.filter(|_| pods.len() < missing) {
-                plan.waiting = Some(CreationDelay::Backoff(wait));
+                plan.waiting = Some(CreationWaitCause::Backoff(wait));
                 plan.requeue_within(wait.max(MIN_DELAY));
             }
             pods
@@ -237,7 +237,7 @@ fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
         indexes => {
             let wait = plan.tally.backoff.remaining(snapshot.inputs.now);
             if !wait.is_zero() {
-                plan.waiting = Some(CreationDelay::Backoff(wait));
+                plan.waiting = Some(CreationWaitCause::Backoff(wait));
                 plan.requeue_within(wait.max(MIN_DELAY));
                 return;
             }
@@ -273,7 +273,7 @@ impl Plan {
     fn create(&mut self, snapshot: &Snapshot<'_>, mut pods: Vec<NewPod>) {
         if pods.len() > snapshot.inputs.free_slots {
             pods.truncate(snapshot.inputs.free_slots);
-            self.waiting = Some(CreationDelay::CreationLimit);
+            self.waiting = Some(CreationWaitCause::CreationLimit);
             if let Some(wait) = snapshot.inputs.next_slot {
                 self.requeue_within(wait);
             }

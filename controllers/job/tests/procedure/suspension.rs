@@ -117,7 +117,7 @@ async fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_removes_its_finalizers() {
+async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_its_pods_lose_their_finalizers() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));

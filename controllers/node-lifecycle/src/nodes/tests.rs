@@ -167,7 +167,11 @@ fn another_node_of_the_same_name_starts_anew() {
     let mut other = a("Unknown", 0);
     other.meta.uid = Uid::new("uid-other");
     other.conditions[0].reason = atom("KubeletSays");
-    assert_eq!(remaining(&nodes, &other, t + 70 * SEC), Some(50), "it is not known yet, so its health is not checked");
+    assert_eq!(
+        remaining(&nodes, &other, t + 70 * SEC),
+        Some(50),
+        "it is not known yet, so a whole grace period remains"
+    );
     observe(&mut nodes, &other, t + 70 * SEC);
     assert_eq!(remaining(&nodes, &other, t + 80 * SEC), Some(40));
     assert_eq!(nodes.begin_marking("a", t), Marking::Now, "its pods are other pods");
@@ -175,7 +179,7 @@ fn another_node_of_the_same_name_starts_anew() {
     assert_eq!(nodes.readiness("a"), Some(&ConditionStatus::Unknown));
     assert_eq!(nodes.remove("a", &other.meta.uid), Some(atom("")));
     assert_eq!((nodes.readiness("a"), nodes.zone("a")), (None, None));
-    assert_eq!(remaining(&nodes, &other, t + 200 * SEC), Some(50), "the health of a deleted node is not checked");
+    assert_eq!(remaining(&nodes, &other, t + 200 * SEC), Some(50), "a deleted node has a whole grace period");
 }
 
 /// The node in this version.

@@ -211,7 +211,7 @@ async fn nodes_that_renew_their_leases_again_are_not_tainted_before_they_post_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_checks_go_on_during_the_disruption_at_their_deadlines() {
+async fn nodes_become_unknown_at_their_deadlines_also_during_the_disruption() {
     let world = World::with(&["a", "b"]);
     let _manager = world.start().await;
     world.sleep_until(3 * SEC).await;

@@ -7,7 +7,7 @@ use test_cluster::Interception;
 use crate::world::{MS, SEC, World, is_punctual, names};
 
 #[tokio::test(start_paused = true)]
-async fn a_warm_standby_checks_the_health_at_the_original_deadline() {
+async fn a_warm_standby_that_leads_sets_unknown_at_the_original_deadline() {
     let world = World::with(&["a", "b"]);
     let leader = world.start().await;
     let standby = world.standby().await;
@@ -24,7 +24,7 @@ async fn a_warm_standby_checks_the_health_at_the_original_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_warm_standby_checks_at_once_what_became_due_between_the_terms() {
+async fn a_warm_standby_that_leads_sets_unknown_at_once_what_became_due_between_the_terms() {
     let world = World::with(&["a", "b"]);
     let leader = world.start().await;
     let standby = world.standby().await;

@@ -261,11 +261,7 @@ async fn a_node_that_is_back_is_left_alone() {
     world.kubelets(&["a", "b"], 400 * SEC).await;
     assert_eq!(world.lines(), ["patch nodes a"]);
     world.kubelets(&["b"], 500 * SEC).await;
-    assert_eq!(
-        (world.ready("a"), world.no_execute("a").len()),
-        ("Unknown".to_owned(), 1),
-        "its health is checked again"
-    );
+    assert_eq!((world.ready("a"), world.no_execute("a").len()), ("Unknown".to_owned(), 1), "it becomes Unknown again");
 }
 
 #[tokio::test(start_paused = true)]

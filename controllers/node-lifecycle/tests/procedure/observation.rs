@@ -9,12 +9,13 @@ use test_cluster::Interception;
 use crate::world::{MS, SEC, World, is_punctual, is_status, is_suspended};
 
 const FAILED_READS: &str = "mini_kcm_node_lifecycle_failed_lease_reads_total";
-const SUSPENDED: &str = "Watches of nodes or Leases are interrupted or stale, so the health of nodes is not checked";
-const RESUMED: &str = "The watches of nodes and Leases work again, so the health of nodes is checked";
+const SUSPENDED: &str =
+    "Watches of nodes or Leases are interrupted or stale, so no node becomes Unknown or is tainted NoExecute";
+const RESUMED: &str = "The watches of nodes and Leases work again, so silent nodes become Unknown";
 const BOTH: &[&str] = &["nodes", "leases"];
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_health_is_checked_until_the_cache_is_fresh() {
+async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_becomes_unknown_until_the_cache_is_fresh() {
     let world = World::with(&["a", "b", "dead"]);
     let manager = world.start().await;
     world.kubelets(&["a", "b", "dead"], 20 * SEC).await;
@@ -23,7 +24,7 @@ async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_health_is_checked_
     assert!(is_suspended(&manager));
     assert_eq!(world.logged("The Lease was renewed, but the cache does not show it").len(), 1);
     assert_eq!(world.logged(SUSPENDED).len(), 1);
-    assert_eq!(world.lines(), [""; 0], "the health of the dead node is not checked either");
+    assert_eq!(world.lines(), [""; 0], "the dead node does not become Unknown either");
     assert!(world.lease_reads() <= 3, "{}", world.lease_reads());
     world.kubelets(&["a", "b"], 200 * SEC).await;
     assert!(!is_suspended(&manager));
@@ -105,7 +106,7 @@ async fn a_lease_that_a_live_read_shows_renewed_is_a_sign_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_node_031_with_a_frozen_watch_of_nodes_one_that_posts_its_status_does_not_become_unknown() {
+async fn acceptance_node_031_with_a_frozen_watch_of_nodes_a_node_that_posts_its_status_does_not_become_unknown() {
     let world = World::new();
     for node in ["a", "b", "dead"] {
         world.create(node, json!({}), json!({}));
@@ -140,7 +141,7 @@ async fn acceptance_node_031_with_a_frozen_watch_of_nodes_one_that_posts_its_sta
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_lease_cannot_be_read_the_health_of_its_node_is_not_checked_and_the_metric_counts() {
+async fn when_a_lease_cannot_be_read_its_node_does_not_become_unknown_and_the_metric_counts() {
     for failure in [
         Interception::status(500, "InternalError", "not now"),
         Interception::status(403, "Forbidden", "not you"),
@@ -165,7 +166,7 @@ async fn when_a_lease_cannot_be_read_the_health_of_its_node_is_not_checked_and_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_read_does_not_stop_the_checks_of_other_nodes() {
+async fn a_lease_that_cannot_be_read_does_not_keep_other_nodes_from_becoming_unknown() {
     let world = World::with(&["a", "b", "c"]);
     let _manager = world.start().await;
     world.sleep_until(500 * MS).await;
@@ -220,7 +221,7 @@ async fn healthy_nodes_need_no_live_read() {
     assert_eq!(world.lease_reads(), 0);
 }
 
-/// Waits until the health of nodes is checked again, and returns when. The informers back off for a minute at most.
+/// Waits until the watches work again, and returns when. The informers back off for a minute at most.
 async fn resumed(world: &World, manager: &Manager, alive: &[&str]) -> Duration {
     let latest = world.elapsed() + 62 * SEC;
     while is_suspended(manager) {
@@ -254,7 +255,7 @@ async fn after_an_interruption_of_the_watches_all_grace_periods_start_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interruption_of_a_few_seconds_delays_the_health_check_by_its_length() {
+async fn an_interruption_of_a_few_seconds_delays_unknown_by_its_length() {
     let world = World::with(&["a", "b"]);
     let manager = world.start().await;
     world.kubelets(&["a", "b"], 5 * SEC).await;

@@ -376,7 +376,7 @@ pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|it| format!("{prefix}-{it}")).collect()
 }
 
-/// Whether the check of the health of nodes is suspended, as the metric shows it.
+/// Whether watches of nodes or Leases are interrupted or stale, as the metric shows it.
 pub(crate) fn is_suspended(manager: &Manager) -> bool {
     manager.metric("mini_kcm_node_lifecycle_suspended") == 1
 }

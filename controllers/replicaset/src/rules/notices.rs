@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use api::{Pod, PodPhase};
 
-use crate::rules::plan::{CreationDelay, Plan, Snapshot};
+use crate::rules::plan::{CreationWaitCause, Plan, Snapshot};
 
 /// A state that users must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ fn reason_of(pod: &Pod) -> String {
 pub(crate) fn notices(snapshot: &Snapshot<'_>, plan: &Plan) -> BTreeSet<Notice> {
     // It holds until a replacement succeeds, also while none waits.
     let fail_at_once = (snapshot.streak.rounds > 1).then_some(Notice::PodsFailAtOnce);
-    let limited = (plan.waiting == Some(CreationDelay::CreationLimit)).then_some(Notice::CreationLimit);
+    let limited = (plan.waiting == Some(CreationWaitCause::CreationLimit)).then_some(Notice::CreationLimit);
     fail_at_once.into_iter().chain(limited).collect()
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     /// The change of its pods.
     pub(crate) pods: PodChange,
     /// Why pods are missing that are not created.
-    pub(crate) waiting: Option<CreationDelay>,
+    pub(crate) waiting: Option<CreationWaitCause>,
 }
 
 /// A change of pods.
@@ -63,7 +63,7 @@ pub(crate) enum PodChange {
 
 /// Why pods are not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CreationDelay {
+pub(crate) enum CreationWaitCause {
     /// Pods fail at once. They are replaced after this time.
     Backoff(Duration),
     /// Pods that were created do not count as pods of the set.
@@ -81,7 +81,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         Ordering::Greater if snapshot.has_adopted => Plan { pods: PodChange::Keep, waiting: None },
         Ordering::Greater => Plan { pods: PodChange::Delete((active - wanted).min(BURST)), waiting: None },
         Ordering::Less if snapshot.namespace_terminates => {
-            Plan { pods: PodChange::Keep, waiting: Some(CreationDelay::Namespace) }
+            Plan { pods: PodChange::Keep, waiting: Some(CreationWaitCause::Namespace) }
         }
         Ordering::Less => create(snapshot, wanted, wanted - active),
     }
@@ -91,8 +91,8 @@ fn create(snapshot: &Snapshot<'_>, wanted: usize, missing: usize) -> Plan {
     let Streak { waiting, remaining, .. } = snapshot.streak;
     let due = missing.saturating_sub(waiting);
     let allowed = due.min(wanted.saturating_mul(UNCOUNTED_PER_REPLICA).saturating_sub(snapshot.uncounted));
-    let backoff = remaining.filter(|_| due < missing).map(CreationDelay::Backoff);
-    let waiting = if allowed < due { Some(CreationDelay::CreationLimit) } else { backoff };
+    let backoff = remaining.filter(|_| due < missing).map(CreationWaitCause::Backoff);
+    let waiting = if allowed < due { Some(CreationWaitCause::CreationLimit) } else { backoff };
     let pods = if allowed == 0 { PodChange::Keep } else { PodChange::Create(allowed.min(BURST)) };
     Plan { pods, waiting }
 }
@@ -106,9 +106,9 @@ impl Plan {
     /// When to decide again without a change.
     pub(crate) fn check_after(&self) -> Option<Duration> {
         match self.waiting {
-            Some(CreationDelay::Backoff(delay)) => Some(delay),
-            Some(CreationDelay::CreationLimit) => Some(LIMIT_CHECK),
-            Some(CreationDelay::Namespace) | None => None,
+            Some(CreationWaitCause::Backoff(delay)) => Some(delay),
+            Some(CreationWaitCause::CreationLimit) => Some(LIMIT_CHECK),
+            Some(CreationWaitCause::Namespace) | None => None,
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let streak = |waiting| Streak { rounds: 2, waiting, remaining: Some(second) };
         let plan = |waiting| check(5, 2, |it| it.streak = streak(waiting));
-        let held = Some(CreationDelay::Backoff(second));
+        let held = Some(CreationWaitCause::Backoff(second));
         assert_eq!(plan(3), Plan { pods: PodChange::Keep, waiting: held });
         assert_eq!(plan(9), Plan { pods: PodChange::Keep, waiting: held });
         assert_eq!(plan(1), Plan { pods: PodChange::Create(2), waiting: held });
@@ -171,14 +171,14 @@ mod tests {
     fn the_creation_limit_and_a_terminating_namespace_prevent_creations() {
         let limited = |uncounted| check(5, 2, |it| it.uncounted = uncounted);
         assert_eq!(limited(7), Plan { pods: PodChange::Create(3), waiting: None });
-        assert_eq!(limited(8), Plan { pods: PodChange::Create(2), waiting: Some(CreationDelay::CreationLimit) });
+        assert_eq!(limited(8), Plan { pods: PodChange::Create(2), waiting: Some(CreationWaitCause::CreationLimit) });
         for uncounted in [10, 11] {
             let plan = limited(uncounted);
-            assert_eq!(plan, Plan { pods: PodChange::Keep, waiting: Some(CreationDelay::CreationLimit) });
+            assert_eq!(plan, Plan { pods: PodChange::Keep, waiting: Some(CreationWaitCause::CreationLimit) });
             assert_eq!(plan.check_after(), Some(LIMIT_CHECK), "no event may come");
         }
         let terminating = |replicas| check(replicas, 2, |it| it.namespace_terminates = true);
-        assert_eq!(terminating(3), Plan { pods: PodChange::Keep, waiting: Some(CreationDelay::Namespace) });
+        assert_eq!(terminating(3), Plan { pods: PodChange::Keep, waiting: Some(CreationWaitCause::Namespace) });
         assert_eq!(terminating(1).pods, PodChange::Delete(1));
     }
 }

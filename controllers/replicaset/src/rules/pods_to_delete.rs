@@ -38,7 +38,7 @@ impl<'a> NodeRanks<'a> {
 /// Returns the `count` pods that are deleted, the first one first. The rank of a node is lower after each pod that is taken
 /// from it, so that no node loses all of its pods while another one keeps more (k/k#102948). The `maybe_deleted` pods,
 /// which earlier requests may still delete, come before all others.
-pub(crate) fn pods_to_delete<'a>(
+pub(crate) fn select_pods_to_delete<'a>(
     active: &'a [Arc<Pod>],
     count: usize,
     mut ranks: NodeRanks<'_>,

@@ -64,7 +64,7 @@ pub(crate) fn revision(pod: &Pod) -> &str {
 }
 
 /// The message about a label value that is too long, if there is one. The server would refuse such a pod.
-pub(crate) fn too_long_label(pod: &str, revision: &str) -> Option<String> {
+pub(crate) fn label_length_error(pod: &str, revision: &str) -> Option<String> {
     let label =
         |key: &str, value: &str| format!("the value {value} of the label {key} has more than {MAX_LABEL} characters");
     if pod.len() > MAX_LABEL {
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn pod_names_of_more_than_63_characters_cannot_be_labels() {
         let long = "a".repeat(64);
-        assert_eq!(too_long_label("web-0", "web-589f85db5b"), None);
-        let of_pod = too_long_label(&long, "r").unwrap();
+        assert_eq!(label_length_error("web-0", "web-589f85db5b"), None);
+        let of_pod = label_length_error(&long, "r").unwrap();
         assert!(of_pod.contains(NAME_LABEL) && of_pod.contains(&long), "{of_pod}");
-        assert!(too_long_label("web-0", &long).unwrap().contains(REVISION_LABEL));
-        assert_eq!(too_long_label(&"a".repeat(63), &"b".repeat(63)), None);
+        assert!(label_length_error("web-0", &long).unwrap().contains(REVISION_LABEL));
+        assert_eq!(label_length_error(&"a".repeat(63), &"b".repeat(63)), None);
     }
 }

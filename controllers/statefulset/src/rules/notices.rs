@@ -46,7 +46,7 @@ pub(crate) enum Notice {
 
 /// A pod for which the set waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WaitingPod<'a> {
+pub(crate) struct AwaitedPod<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
     /// Why it is waited for.
@@ -101,7 +101,7 @@ impl Notice {
     }
 }
 
-impl WaitingPod<'_> {
+impl AwaitedPod<'_> {
     /// The notice, once the set has waited for long. A pod that is ready becomes available in time, so it blocks
     /// nothing.
     pub(crate) fn notice(self, now: i64) -> Due<Notice> {
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_set_is_blocked_after_ten_minutes_and_the_notice_names_pod_node_and_time() {
         let pod = pod("1 new running");
-        let waiting = WaitingPod { pod: &pod, cause: WaitCause::NotReady };
+        let waiting = AwaitedPod { pod: &pod, cause: WaitCause::NotReady };
         // The pod is not ready since 1,000 s before NOW.
         assert_eq!(waiting.notice(NOW - 1_000 + 599), Due::After(1));
         let Due::Now(blocked) = waiting.notice(NOW - 1_000 + 600) else { panic!("not blocked") };
@@ -167,7 +167,7 @@ mod tests {
         let message = blocked.message();
         assert!(message.starts_with("waiting for Pod web-1 (node node-1), not ready since 2026-"), "{message}");
         assert_eq!(waiting.notice(NOW), Due::Now(blocked), "it does not change with time");
-        let available = WaitingPod { pod: &pod, cause: WaitCause::NotAvailable };
+        let available = AwaitedPod { pod: &pod, cause: WaitCause::NotAvailable };
         assert_eq!(available.notice(NOW), Due::Never);
     }
 

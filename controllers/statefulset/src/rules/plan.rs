@@ -10,7 +10,7 @@ use workload::{WaitCause, is_available, is_terminal};
 
 use crate::rules::{
     identity::{self, has_identity, pod_name},
-    notices::{Due, Notice, WaitingPod},
+    notices::{AwaitedPod, Due, Notice},
     retention::OwnerCheck,
     rollout::{DeleteCause, Rollout, is_created_at_update_revision, rollout},
     snapshot::{SetPod, Slot, Snapshot, is_running_and_ready},
@@ -29,12 +29,12 @@ pub(crate) struct Plan<'a> {
     /// The stages in their order. A stage starts only if all actions of the ones before it succeeded, but see
     /// [`Plan::independent_stage`].
     pub(crate) stages: Vec<Vec<Action<'a>>>,
-    /// The stage that starts also after a failure. That of the slots of a Parallel set: a surplus pod that cannot be deleted
-    /// must not prevent the creation of another one. That of the claims of an OrderedReady set: a pod that cannot be created
-    /// must not prevent that other pods keep their claims.
+    /// The stage that starts also after a failure. In a Parallel set: the slots, so that a pod that cannot be deleted
+    /// does not prevent a creation. In an OrderedReady set: the claims, so that a pod that cannot be created does not
+    /// prevent their correction.
     pub(crate) independent_stage: Option<usize>,
     /// The pod for which the set waits.
-    pub(crate) waiting: Option<WaitingPod<'a>>,
+    pub(crate) waiting: Option<AwaitedPod<'a>>,
     /// Problems that prevent a creation and are known without a request.
     pub(crate) notices: Vec<Notice>,
     /// The number of unavailable slots, if the rollout stage was reached.
@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
             return false;
         }
         let terminating = outdated.iter().find(|(pod, _)| pod.meta.deletion.is_some());
-        self.waiting = terminating.map(|(pod, _)| WaitingPod { pod, cause: WaitCause::Terminating });
+        self.waiting = terminating.map(|(pod, _)| AwaitedPod { pod, cause: WaitCause::Terminating });
         self.add_claim_corrections(snapshot);
         self.stages.push(snapshot.slots.iter().filter_map(claims_to_correct).collect());
         let kept = if self.add_name_notice(snapshot) { of_slots.len() } else { 0 };
@@ -168,7 +168,7 @@ impl<'a> Plan<'a> {
             if !stops {
                 continue;
             }
-            self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| WaitingPod { pod, cause });
+            self.waiting = waits_for.zip(slot.pod).map(|(cause, pod)| AwaitedPod { pod, cause });
             if self.waiting.as_ref().is_some_and(|it| it.cause == WaitCause::NotReady) {
                 match replacement_of_blocked_pod(snapshot) {
                     Due::Now((slot, pod)) => {
@@ -184,7 +184,7 @@ impl<'a> Plan<'a> {
             let has_outdated_claims =
                 |it: &&Slot<'a>| it.pod.is_some_and(|pod| !are_claim_owners_right(snapshot, pod, &it.claims, false));
             let left = snapshot.slots.iter().skip(first_left).filter(has_outdated_claims).filter_map(claims_to_correct);
-            // So must no surplus pod if the policy keeps the claims now.
+            // A surplus pod must not own its claim either, if the policy keeps claims now.
             let are_kept = snapshot.set.spec.when_scaled == ClaimRetention::Retain;
             let surplus = are_kept.then(|| claim_corrections(snapshot)).into_iter().flatten();
             self.independent_stage = Some(self.stages.len());
@@ -198,11 +198,11 @@ impl<'a> Plan<'a> {
             let is_healthy = is_running_and_ready(highest.pod)
                 && is_available(highest.pod, snapshot.set.spec.min_ready_seconds, snapshot.now);
             if highest.pod.meta.deletion.is_some() {
-                self.waiting = Some(WaitingPod { pod: highest.pod, cause: WaitCause::Terminating });
+                self.waiting = Some(AwaitedPod { pod: highest.pod, cause: WaitCause::Terminating });
             } else if is_healthy || is_first || is_terminal(highest.pod) || first_unavailable.is_some_and(is_terminal) {
                 self.stages.push(vec![Action::Delete { pod: highest.pod, cause: DeleteCause::Condemned }]);
             } else {
-                self.waiting = first_unavailable.map(|pod| WaitingPod { pod, cause: cause_of_wait(pod) });
+                self.waiting = first_unavailable.map(|pod| AwaitedPod { pod, cause: cause_of_wait(pod) });
             }
             return;
         }
@@ -264,7 +264,7 @@ impl<'a> Plan<'a> {
             PodRevision::Current => snapshot.revisions.current,
             PodRevision::Update => snapshot.revisions.update,
         };
-        if let Some(why) = identity::too_long_label(&name, revision_name) {
+        if let Some(why) = identity::label_length_error(&name, revision_name) {
             if self.notices.is_empty() {
                 self.notices.push(Notice::NameTooLong { pod: name, why });
             }
@@ -304,9 +304,9 @@ impl<'a> Plan<'a> {
     /// not be created. Returns whether it is.
     fn add_name_notice(&mut self, snapshot: &Snapshot<'a>) -> bool {
         let lowest = snapshot.outdated_pods(snapshot.partition()).next();
-        let fault =
-            lowest.and_then(|it| Some((it, identity::too_long_label(&it.meta.name, snapshot.revisions.update)?)));
-        let Some((pod, why)) = fault else { return false };
+        let error =
+            lowest.and_then(|it| Some((it, identity::label_length_error(&it.meta.name, snapshot.revisions.update)?)));
+        let Some((pod, why)) = error else { return false };
         if self.notices.is_empty() {
             self.notices.push(Notice::NameTooLong { pod: pod.meta.name.to_string(), why });
         }
@@ -326,7 +326,7 @@ impl<'a> Plan<'a> {
         if !self.add_name_notice(snapshot) {
             self.stages.push(delete.into_iter().map(|(pod, cause)| Action::Delete { pod, cause }).collect());
         }
-        self.waiting = waiting.map(|pod| WaitingPod { pod, cause: cause_of_wait(pod) });
+        self.waiting = waiting.map(|pod| AwaitedPod { pod, cause: cause_of_wait(pod) });
         self.unavailable = Some(unavailable);
     }
 }
@@ -355,7 +355,7 @@ fn replacement_of_blocked_pod<'b, 'a>(snapshot: &'b Snapshot<'a>) -> Due<(&'b Sl
     let mut above = snapshot.slots.iter().skip(snapshot.partition()).rev();
     let is_broken = |it: &&Slot<'a>| it.pod.is_some_and(|it| snapshot.is_outdated(it) && !is_running_and_ready(it));
     let Some((slot, pod)) = above.find(is_broken).and_then(|it| Some((it, it.pod?))) else { return Due::Never };
-    let can_be_created = identity::too_long_label(&pod.meta.name, snapshot.revisions.update).is_none();
+    let can_be_created = identity::label_length_error(&pod.meta.name, snapshot.revisions.update).is_none();
     if !can_be_created || !is_created_at_update_revision(snapshot, slot.ordinal, count_current(snapshot) - 1) {
         return Due::Never;
     }

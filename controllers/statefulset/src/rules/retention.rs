@@ -12,7 +12,7 @@ const KIND: &str = "StatefulSet";
 
 /// The objects that may own a claim.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DesiredOwners<'a> {
+pub(crate) struct PossibleOwners<'a> {
     /// The set.
     pub(crate) set: &'a StatefulSet,
     /// The name of the pod.
@@ -28,7 +28,7 @@ pub(crate) struct DesiredOwners<'a> {
 pub(crate) enum OwnerCheck {
     /// They are right, or they are not ours to change.
     UpToDate,
-    /// They must be those of [`DesiredOwners::corrected`].
+    /// They must be those of [`PossibleOwners::corrected`].
     Outdated,
 }
 
@@ -43,7 +43,7 @@ enum Named {
     Other,
 }
 
-impl DesiredOwners<'_> {
+impl PossibleOwners<'_> {
     fn named(&self, api_version: &str, kind: &str, name: &str) -> Named {
         match (api_version, kind) {
             (API_VERSION, KIND) if *name == *self.set.meta.name => Named::Set,
@@ -177,9 +177,9 @@ mod tests {
         reference("v1", "Pod", "web-1", POD, true)
     }
 
-    fn with<R>(set: &StatefulSet, is_condemned: bool, check: impl FnOnce(DesiredOwners<'_>) -> R) -> R {
+    fn with<R>(set: &StatefulSet, is_condemned: bool, check: impl FnOnce(PossibleOwners<'_>) -> R) -> R {
         let uid = Uid::new(POD);
-        check(DesiredOwners { set, pod_name: "web-1", pod_uid: Some(&uid), is_condemned })
+        check(PossibleOwners { set, pod_name: "web-1", pod_uid: Some(&uid), is_condemned })
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let earlier_set = [reference("apps/v1", "StatefulSet", "web", "old", true)];
         let is_stale = |when_scaled: &str, references: &[OwnerRef], pod_uid: Option<&Uid>| {
             let set = set("Retain", when_scaled);
-            DesiredOwners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }
+            PossibleOwners { set: &set, pod_name: "web-1", pod_uid, is_condemned: false }
                 .is_claim_of_earlier_owner(references)
         };
         for when_scaled in ["Delete", "Retain"] {

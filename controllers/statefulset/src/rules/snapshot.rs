@@ -8,7 +8,7 @@ use workload::{is_available, is_ready};
 
 use crate::rules::{
     identity::{self, claim_name},
-    retention::DesiredOwners,
+    retention::PossibleOwners,
 };
 
 /// There are at most this many slots more than pods. A set that needs more is not updated. With an enormous `replicas`
@@ -167,8 +167,8 @@ impl<'a> Snapshot<'a> {
         pod_name: &'b str,
         pod: Option<&'b Pod>,
         is_condemned: bool,
-    ) -> DesiredOwners<'b> {
-        DesiredOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
+    ) -> PossibleOwners<'b> {
+        PossibleOwners { set: self.set, pod_name, pod_uid: pod.map(|it| &it.meta.uid), is_condemned }
     }
 }
 

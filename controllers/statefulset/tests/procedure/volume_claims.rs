@@ -299,14 +299,17 @@ async fn a_claim_of_a_wanted_pod_is_corrected_although_another_pod_cannot_be_cre
 
 #[tokio::test(start_paused = true)]
 async fn the_references_of_a_claim_template_are_kept() {
-    let world = World::new();
-    let _manager = world.start().await;
-    let mut spec = with_claims(retention("Delete", "Retain"));
-    let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" });
-    spec["volumeClaimTemplates"][0]["metadata"]["ownerReferences"] = json!([owner]);
-    world.set(spec);
-    pass(SEC).await;
-    assert_eq!(world.owners("data-web-0"), ["ConfigMap/c", "StatefulSet/web"]);
+    for (is_controller, owners) in [(false, &["ConfigMap/c", "StatefulSet/web"][..]), (true, &["ConfigMap/c"])] {
+        let world = World::new();
+        let _manager = world.start().await;
+        let mut spec = with_claims(retention("Delete", "Retain"));
+        let owner =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "controller": is_controller });
+        spec["volumeClaimTemplates"][0]["metadata"]["ownerReferences"] = json!([owner]);
+        world.set(spec);
+        pass(SEC).await;
+        assert_eq!(world.owners("data-web-0"), owners);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,7 +67,8 @@ impl ConsistencyStore {
         Self { is_enabled, records: Mutex::default(), clock, skips }
     }
 
-    /// Whether writes are recorded. Then a key that is not parked has caches that show all writes for its owner.
+    /// Whether writes are recorded. If true, and the key is not parked, the caches show all recorded writes for its
+    /// owner.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.is_enabled

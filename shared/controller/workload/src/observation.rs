@@ -26,9 +26,9 @@ pub struct Observation {
 /// For how long reports of nodes may have been missed, or nodes could not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missed {
-    /// This long. The time does not count in grace periods.
+    /// This long. The time does not count in grace periods or as tolerated.
     Time(Duration),
-    /// So long that all grace periods begin again.
+    /// So long that all these times begin again.
     All,
 }
 
@@ -46,7 +46,8 @@ impl Observation {
         Some(if missed < LONG { Missed::Time(missed) } else { Missed::All })
     }
 
-    /// Whether a watch is interrupted, or this check is overdue. Then the health of nodes is not checked.
+    /// Whether a watch is interrupted, or this check is overdue. Then nothing is decided from the silence of nodes or
+    /// from times that passed.
     #[must_use]
     pub fn is_interrupted(&self, now: BootInstant) -> bool {
         let is_late = self.last_check.is_none_or(|it| now.saturating_since(it) > INTERVAL + LATE);

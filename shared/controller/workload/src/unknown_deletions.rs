@@ -58,7 +58,7 @@ pub struct DeletionReader<'a> {
 }
 
 impl DeletionReader<'_> {
-    /// Separates the pods whose outcome is known from the deletions that are still unknown. It is known if the cache
+    /// Separates the deletions whose outcome is known (their pods) from those still unknown. It is known if the cache
     /// shows another state of the pod, or if all requests have ended and the server has the pod unchanged. `enqueue` is
     /// called when the cache has passed a change that only the server shows yet: not every change enqueues the owner.
     pub async fn resolve(
@@ -100,7 +100,7 @@ impl DeletionReader<'_> {
             Ok(Some(live)) if is_unchanged(&live) => true,
             // The cache is late, or shows the change meanwhile.
             Ok(Some(live)) => self.cache.call_when_passed(live.meta.version.clone(), Box::new(enqueue)),
-            // It is deleted: the watch event ends this. After an error the read is repeated.
+            // The pod is gone: resolved when the cache shows it. After an error the read is repeated.
             Ok(None) | Err(_) => false,
         }
     }

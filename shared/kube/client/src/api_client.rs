@@ -119,7 +119,7 @@ impl Api {
         T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
     }
 
-    /// The same; `None` if there is no such object.
+    /// As [`Api::get`], but `None` if there is no such object.
     ///
     /// # Errors
     /// As [`Api::get`].

@@ -67,7 +67,7 @@ pub enum NotSent {
     Unidentified(String),
 }
 
-/// The limit of [`within`] for a read: it occupies a worker, and what it is for may not hold any more.
+/// The limit of [`within`] for a read. A longer read would occupy a worker, and its result may come too late.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The limit of [`within`] for a write. Longer than the server allows it (34 s), because an admission webhook that does not
@@ -92,7 +92,7 @@ impl ApiError {
         let status = Box::new(status);
         match status.code {
             404 => Self::NotFound(status),
-            // A webhook chooses the code of its refusal, and a retry meets it again.
+            // A webhook may refuse with any code, and refuses a retry too.
             409 if status.is_of_webhook() => Self::Refused(status),
             409 if status.reason == "AlreadyExists" => Self::AlreadyExists(status),
             409 => Self::Conflict(status),

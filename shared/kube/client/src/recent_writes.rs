@@ -40,7 +40,7 @@ struct TypeWrites {
 pub struct DeletedObject {
     /// Its namespace and name.
     pub key: ObjectKey,
-    /// The uid that the DELETE named. An object with another one was created later.
+    /// The uid that the DELETE named. A cached object with another one counts as created later.
     pub uid: Option<Uid>,
 }
 

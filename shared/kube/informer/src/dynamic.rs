@@ -31,23 +31,23 @@ impl Scope {
 ///
 /// All methods are called in the informer's task, one at a time and in order. They must be fast.
 pub trait Sink: Send + Sync + 'static {
-    /// What the sink collects of a set until it is complete. The sink itself compares it with its present content.
-    type Set: Default + Send;
+    /// What the sink collects of a list until it is complete. The sink itself compares it with its present content.
+    type List: Default + Send;
 
-    /// Adds an object to a set that is being received. It replaces an earlier object of the same name.
-    fn collect(&self, set: &mut Self::Set, object: Meta);
+    /// Adds an object to a list that is being received. It replaces an earlier object of the same name.
+    fn collect(&self, list: &mut Self::List, object: Meta);
 
-    /// Removes an object from a set that is being received, because it was deleted meanwhile.
-    fn discard(&self, set: &mut Self::Set, object: Meta);
+    /// Removes an object from a list that is being received, because it was deleted meanwhile.
+    fn discard(&self, list: &mut Self::List, object: Meta);
 
-    /// The set is complete: objects that are not in it no longer exist. Readers must not see a partial replacement.
-    fn replace(&self, set: Self::Set);
+    /// The list is complete: objects that are not in it no longer exist. Readers must not see a partial replacement.
+    fn replace(&self, list: Self::List);
 
     /// Events of the watch, in order. The sink must decide from its own content whether an object is new; the event
     /// type may be wrong. For a deletion, the object has the last state.
     fn apply(&self, batch: Vec<(Event, Meta)>);
 
-    /// An event could not be decoded, so an object may be missing. A complete set follows.
+    /// An event could not be decoded, so an object may be missing. A complete list follows.
     fn mark_untrusted(&self, _why: &str) {}
 
     /// How many objects of this informer the sink stores.
@@ -58,20 +58,20 @@ pub trait Sink: Send + Sync + 'static {
 pub(crate) struct SinkReceiver<S>(pub(crate) Arc<S>);
 
 impl<S: Sink> ObjectReceiver<Meta> for SinkReceiver<S> {
-    type Set = S::Set;
+    type Set = S::List;
 
-    fn begin(&self) -> S::Set {
-        S::Set::default()
+    fn begin(&self) -> S::List {
+        S::List::default()
     }
 
-    fn collect(&self, set: &mut S::Set, event: Event, object: Decoded<Meta>) {
+    fn collect(&self, set: &mut S::List, event: Event, object: Decoded<Meta>) {
         match event {
             Event::Deleted => self.0.discard(set, metadata_of(object)),
             Event::Added | Event::Modified => self.0.collect(set, metadata_of(object)),
         }
     }
 
-    fn replace(&self, set: S::Set) -> bool {
+    fn replace(&self, set: S::List) -> bool {
         self.0.replace(set);
         // The sink compares the content itself, so a deletion must be assumed.
         true

@@ -369,7 +369,7 @@ fn line(change: &Change<'_, Thing>) -> String {
 }
 
 /// Runs every task that can run, without advancing time.
-pub(crate) async fn run_until_idle() {
+pub(crate) async fn run_ready_tasks() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }

@@ -5,7 +5,8 @@
 //! applied to the [`Store`] at once, and then the handlers are called with each [`Change`], in the same task.
 //! [`Dynamic`] informers watch the metadata of any resource, can be stopped, and may write to a [`Sink`] of the caller.
 //!
-//! A "set" is the complete list of objects. It comes as a stream (WatchList), in pages, or as one list.
+//! A "list" in the names of this crate's interface is what is called a "set" inside it: all objects. It comes as a
+//! stream (WatchList), in pages, or in one response.
 //!
 //! Reading order: `reflector` (what is read, and when), `store` (what readers get), `handlers` (event handlers),
 //! `receiver` (store and handlers together), `driver` (the I/O), then the public interface: `informer`, `registry`,

@@ -24,13 +24,13 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proved {
     /// By a consistent list that was requested after the old term had ended.
-    BySet,
+    ByEarlierList,
     /// By the version that the cache already had.
     AtOnce,
     /// By its own watch, which was reopened.
     ByWatch,
     /// By a new list, because the watch did not reach the version in time.
-    ByList,
+    ByNewList,
 }
 
 /// Returns once the informer shows everything that was written before this call. `old_term_ended` is when the last
@@ -56,7 +56,7 @@ pub async fn prove(
         time::sleep(to_come.min(REOPEN_AHEAD)).await;
     }
     if old_term_ended.is_some_and(|ended| watched.has_consistent_list_since(ended)) {
-        return Ok(Proved::BySet);
+        return Ok(Proved::ByEarlierList);
     }
     let options = ListOptions { limit: 1, ..ListOptions::default() };
     let target = reads.list_metadata(watched.resource(), None, &options).await?.version;
@@ -80,7 +80,7 @@ pub async fn prove(
     while !watched.has_consistent_list_since(requested_at) {
         time::sleep(CHECK_INTERVAL).await;
     }
-    Ok(Proved::ByList)
+    Ok(Proved::ByNewList)
 }
 
 async fn wait_until_passed(watched: &dyn Watched, target: &Version, within: Duration) -> bool {

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::{Failure, response::Form, table::Look};
+use crate::{Failure, response::Form, table::TableOptions};
 
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -76,7 +76,7 @@ impl<'a> Element<'a> {
         match (wanted, self.parameter("v")?) {
             ("PartialObjectMetadata", "v1") => Some(Form::Metadata),
             ("PartialObjectMetadataList", "v1") => Some(Form::MetadataList),
-            ("Table", version) => Look::of_version(version).map(Form::Table),
+            ("Table", version) => TableOptions::of_version(version).map(Form::Table),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     BoxError, ResponseBody,
     kinds::Kind,
     meta,
-    table::{self, Look},
+    table::{self, TableOptions},
     versions,
 };
 
@@ -300,7 +300,7 @@ pub(crate) enum Form {
     /// `as=PartialObjectMetadataList`
     MetadataList,
     /// `as=Table`
-    Table(Look),
+    Table(TableOptions),
 }
 
 /// One object in the wanted form. As on a real server, a form that does not fit the object is refused only after the
@@ -309,8 +309,8 @@ pub(crate) fn one(code: u16, kind: &Kind, api_version: &str, object: &Value, for
     match form {
         Form::Full => respond(code, "application/json", encode(&Shown { object, api_version, typed: true })),
         Form::Metadata => respond(code, "application/json", encode(&metadata_of(object))),
-        Form::Table(look) => {
-            respond(code, "application/json", encode(&table::of_one(kind, api_version, object, look, true)))
+        Form::Table(options) => {
+            respond(code, "application/json", encode(&table::of_one(kind, api_version, object, options, true)))
         }
         Form::MetadataList => Failure::new(
             406,
@@ -345,8 +345,8 @@ pub(crate) fn list(
             let list = List { kind: "PartialObjectMetadataList", api_version: META_VERSION, metadata, items };
             respond(200, "application/json", encode(&list))
         }
-        Form::Table(look) => {
-            respond(200, "application/json", encode(&table::of_list(kind, api_version, items, metadata, look)))
+        Form::Table(options) => {
+            respond(200, "application/json", encode(&table::of_list(kind, api_version, items, metadata, options)))
         }
         Form::Metadata => Failure::new(
             406,

@@ -30,7 +30,7 @@ use crate::{
 
 /// The options of a table, and the present time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct TableOptions {
     /// `meta.k8s.io/v1` or `v1beta1`.
     api_version: &'static str,
     include: Include,
@@ -45,7 +45,7 @@ enum Include {
     Object,
 }
 
-impl Look {
+impl TableOptions {
     /// A table in the version of the Accept header; `None` when there is no such version.
     pub(crate) fn of_version(version: &str) -> Option<Self> {
         let api_version = match version {
@@ -90,8 +90,8 @@ impl Look {
 /// something is converted.
 pub(crate) fn asked(form: Form, include: &str, now: Timestamp) -> (Form, Option<Failure>) {
     match form {
-        Form::Table(look) => match look.including(include) {
-            Ok(look) => (Form::Table(look.at(now)), None),
+        Form::Table(options) => match options.including(include) {
+            Ok(options) => (Form::Table(options.at(now)), None),
             Err(failure) => (form, Some(failure)),
         },
         other => (other, None),
@@ -234,12 +234,12 @@ pub(crate) fn of_list<'a>(
     api_version: &'a str,
     items: &'a [Arc<Value>],
     metadata: Map<String, Value>,
-    look: Look,
+    options: TableOptions,
 ) -> Table<'a> {
-    let rows = items.iter().map(|it| row(kind, api_version, it, look)).collect();
+    let rows = items.iter().map(|it| row(kind, api_version, it, options)).collect();
     Table {
         kind: "Table",
-        api_version: look.api_version,
+        api_version: options.api_version,
         metadata,
         column_definitions: Some(columns(kind, api_version)),
         rows,
@@ -251,7 +251,7 @@ pub(crate) fn of_one<'a>(
     kind: &Kind,
     api_version: &'a str,
     object: &'a Value,
-    look: Look,
+    options: TableOptions,
     with_columns: bool,
 ) -> Table<'a> {
     let mut metadata = Map::new();
@@ -260,24 +260,24 @@ pub(crate) fn of_one<'a>(
     }
     Table {
         kind: "Table",
-        api_version: look.api_version,
+        api_version: options.api_version,
         metadata,
         column_definitions: with_columns.then(|| columns(kind, api_version)),
-        rows: vec![row(kind, api_version, object, look)],
+        rows: vec![row(kind, api_version, object, options)],
     }
 }
 
-fn row<'a>(kind: &Kind, api_version: &'a str, object: &'a Value, look: Look) -> Row<'a> {
+fn row<'a>(kind: &Kind, api_version: &'a str, object: &'a Value, options: TableOptions) -> Row<'a> {
     let cells = if kind.custom {
-        custom::cells(kind, api_version, object, look.now)
+        custom::cells(kind, api_version, object, options.now)
     } else {
-        (printer(kind).cells)(object, look.now)
+        (printer(kind).cells)(object, options.now)
     };
-    let beside = match look.include {
+    let beside = match options.include {
         Include::Nothing => Beside::Nothing(()),
         Include::Metadata => Beside::Metadata {
             kind: "PartialObjectMetadata",
-            api_version: look.api_version,
+            api_version: options.api_version,
             metadata: &object["metadata"],
         },
         Include::Object => Beside::Object(Shown { object, api_version, typed: true }),

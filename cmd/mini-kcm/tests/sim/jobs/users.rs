@@ -25,7 +25,7 @@ pub(super) async fn change_randomly(world: World, shared: SharedModel, mut rng: 
         let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         match rng.u8(0..16) {
-            0..=3 => resize(&world, &job, &mut rng),
+            0..=3 => change_parallelism(&world, &job, &mut rng),
             4 | 5 => change(&world, &name, |it| {
                 let suspended = it["spec"]["suspend"] == true;
                 it["spec"]["suspend"] = (!suspended).into();
@@ -77,7 +77,7 @@ fn change(world: &World, name: &str, change: impl FnOnce(&mut Value)) {
     }
 }
 
-fn resize(world: &World, job: &Value, rng: &mut Rng) {
+fn change_parallelism(world: &World, job: &Value, rng: &mut Rng) {
     let name = job["metadata"]["name"].as_str().unwrap_or_default();
     let spec = &job["spec"];
     let elastic = spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];

@@ -143,7 +143,7 @@ fn a_rollout_that_cannot_continue_names_the_pods_for_which_it_waits() {
     let waiting = |set: &DaemonSet, rows: &[&str]| {
         let rows = Rows::new(rows);
         let snapshot = rows.snapshot(set);
-        let text = |it: WaitingPod<'_>| format!("{} {:?}", it.pod.meta.name, it.cause);
+        let text = |it: AwaitedPod<'_>| format!("{} {:?}", it.pod.meta.name, it.cause);
         rollout(&snapshot).waiting.into_iter().map(text).collect::<Vec<_>>()
     };
     let one = unavailable(1);

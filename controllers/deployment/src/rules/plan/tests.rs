@@ -179,7 +179,7 @@ fn acceptance_deploy_044_a_change_of_replicas_and_template_scales_first() {
 }
 
 #[test]
-fn acceptance_deploy_045_without_active_sets_the_new_one_or_the_newest_old_one_grows() {
+fn acceptance_deploy_045_without_active_sets_the_new_one_or_the_newest_old_one_is_scaled_up() {
     let six =
         |paused: bool, rows: &[&str]| words(&World::new(deployment(json!({ "replicas": 6, "paused": paused })), rows));
     assert_eq!(six(false, &["a old 0 desired:0", "b new 0 desired:0 revision:2"]), ["b 0->6"]);
@@ -280,7 +280,7 @@ fn acceptance_deploy_055_surplus_sets_are_deleted_when_the_rollout_is_complete()
 }
 
 #[test]
-fn a_set_that_grows_is_not_deleted() {
+fn a_set_that_is_scaled_up_is_not_deleted() {
     let spec = json!({ "revisionHistoryLimit": 0, "paused": true });
     assert_eq!(words(&World::new(deployment(spec), &["a old 0"])), ["a 0->3"]);
 }

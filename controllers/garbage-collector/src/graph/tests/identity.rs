@@ -347,7 +347,7 @@ fn acceptance_gc_033_without_an_observed_owner_a_proof_is_about_the_wrong_claim_
 }
 
 #[test]
-fn acceptance_gc_034_a_dependent_is_judged_by_its_own_namespace_beside_a_wrong_cluster_scoped_one() {
+fn acceptance_gc_034_a_dependent_is_checked_by_its_own_namespace_beside_a_wrong_cluster_scoped_one() {
     let all: [Report; 2] = [
         |world| world.node(object("bad").cluster_scoped().owned_by([to("o")])),
         |world| world.pod(object("good").owned_by([to("o")])),

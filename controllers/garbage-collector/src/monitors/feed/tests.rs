@@ -48,13 +48,13 @@ fn fed() -> Fed {
 }
 
 impl Fed {
-    /// Feeds a complete set.
-    fn receive_set(&self, names: &[&str]) {
-        let mut set = PartialList::default();
+    /// Feeds a complete list.
+    fn receive_list(&self, names: &[&str]) {
+        let mut list = PartialList::default();
         for name in names {
-            self.feed.collect(&mut set, object(name, 5));
+            self.feed.collect(&mut list, object(name, 5));
         }
-        self.feed.replace(set);
+        self.feed.replace(list);
     }
 
     fn is_known(&self, name: &str) -> bool {
@@ -75,37 +75,37 @@ impl Fed {
 #[tokio::test(start_paused = true)]
 async fn objects_of_a_partial_list_are_known_and_a_missing_object_is_no_proof() {
     let fed = fed();
-    let mut set = PartialList::default();
-    fed.feed.collect(&mut set, object("owner", 3));
-    assert!(fed.is_known("owner"), "before the set is complete");
-    fed.feed.collect(&mut set, owned("dependent", "owner"));
-    assert!(matches!(set, PartialList::First), "a first set is not stored");
-    fed.feed.replace(set);
+    let mut list = PartialList::default();
+    fed.feed.collect(&mut list, object("owner", 3));
+    assert!(fed.is_known("owner"), "before the list is complete");
+    fed.feed.collect(&mut list, owned("dependent", "owner"));
+    assert!(matches!(list, PartialList::First), "a first list is not stored");
+    fed.feed.replace(list);
     assert_eq!(fed.feed.object_count(), 2);
-    fed.receive_set(&["dependent", "new"]);
+    fed.receive_list(&["dependent", "new"]);
     assert_eq!(["owner", "dependent", "new"].map(|it| fed.is_known(it)), [false, true, true]);
     assert!(!fed.proved_gone("owner"), "absence from a list proves nothing");
-    fed.receive_set(&[]);
-    assert_eq!(fed.feed.object_count(), 0, "an empty set counts too");
+    fed.receive_list(&[]);
+    assert_eq!(fed.feed.object_count(), 0, "an empty list counts too");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_event_is_a_proof_also_during_a_set() {
+async fn a_deleted_event_is_a_proof_also_during_a_list() {
     let fed = fed();
-    fed.receive_set(&["one", "other"]);
+    fed.receive_list(&["one", "other"]);
     fed.feed.apply(vec![
         (Event::Added, owned("of-one", "one")),
         (Event::Modified, owned("of-other", "other")),
         (Event::Deleted, object("one", 9)),
     ]);
     assert!(!fed.is_known("one") && fed.proved_gone("one"));
-    let mut set = PartialList::default();
+    let mut list = PartialList::default();
     for present in [owned("of-one", "one"), owned("of-other", "other"), object("other", 5)] {
-        fed.feed.collect(&mut set, present);
+        fed.feed.collect(&mut list, present);
     }
-    fed.feed.discard(&mut set, object("other", 10));
+    fed.feed.discard(&mut list, object("other", 10));
     assert!(!fed.is_known("other") && fed.proved_gone("other"));
-    fed.feed.replace(set);
+    fed.feed.replace(list);
     assert_eq!(fed.feed.object_count(), 2);
 }
 
@@ -133,17 +133,17 @@ async fn a_typed_informer_reports_deleted_and_missing_objects_separately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_type_definitions_are_notified_except_for_the_first_set() {
+async fn changes_of_type_definitions_are_notified_except_for_the_first_list() {
     use futures::FutureExt;
     let fed = fed();
     let told = || fed.told.notified().now_or_never().is_some();
-    fed.receive_set(&["a"]);
+    fed.receive_list(&["a"]);
     fed.feed.on_change(&MetaChange { old: None, new: Some(object("b", 1).as_ref()), cause: Cause::Initial });
     assert!(!told());
     fed.feed.apply(vec![(Event::Added, object("c", 7))]);
     assert!(told() && !told());
-    fed.receive_set(&["a"]);
-    assert!(told(), "a later set may contain changes");
+    fed.receive_list(&["a"]);
+    assert!(told(), "a later list may contain changes");
     fed.feed.on_change(&MetaChange { old: None, new: Some(object("d", 1).as_ref()), cause: Cause::Watch });
     assert!(told());
 }
@@ -159,36 +159,37 @@ async fn an_older_state_never_replaces_a_newer_one() {
 
 /// Issue 16, 15: after a restore of etcd, resourceVersions start again from the restored one.
 #[tokio::test(start_paused = true)]
-async fn a_complete_set_counts_with_any_versions_and_a_partial_one_does_not() {
+async fn a_complete_list_counts_with_any_versions_and_a_partial_one_does_not() {
     let fed = fed();
     fed.feed.apply(vec![
         (Event::Added, object("a", 9)),
         (Event::Added, object("b", 7)),
         (Event::Added, object("c", 6)),
     ]);
-    // The set is cut off: a server that lags may have sent it, and the next set may come from another server.
+    // The list is cut off: a server that lags may have sent it, and the next list may come from another server.
     let mut half = PartialList::default();
     fed.feed.collect(&mut half, object("a", 3));
     drop(half);
     assert_eq!(fed.version("a"), Some(9));
-    let mut set = PartialList::default();
-    fed.feed.collect(&mut set, Meta { deletion: Some(1), ..object("a", 3) });
-    fed.feed.collect(&mut set, object("b", 2));
-    fed.feed.collect(&mut set, object("b", 8));
-    fed.feed.collect(&mut set, object("c", 4));
-    fed.feed.discard(&mut set, object("c", 5));
-    assert_eq!(["a", "b"].map(|it| fed.version(it)), [Some(9), Some(8)], "before the set is complete");
-    fed.feed.replace(set);
+    let mut list = PartialList::default();
+    fed.feed.collect(&mut list, Meta { deletion: Some(1), ..object("a", 3) });
+    fed.feed.collect(&mut list, object("b", 2));
+    fed.feed.collect(&mut list, object("b", 8));
+    fed.feed.collect(&mut list, object("c", 4));
+    fed.feed.discard(&mut list, object("c", 5));
+    assert_eq!(["a", "b"].map(|it| fed.version(it)), [Some(9), Some(8)], "before the list is complete");
+    fed.feed.replace(list);
     assert_eq!(["a", "b", "c"].map(|it| fed.version(it)), [Some(3), Some(8), None]);
     assert!(fed.world.graph.node(&Item::Observed(uid("a"))).is_some_and(|it| it.deleting));
     fed.feed.apply(vec![(Event::Modified, object("a", 4))]);
-    assert_eq!(fed.version("a"), Some(4), "later events are newer than the set");
+    assert_eq!(fed.version("a"), Some(4), "later events are newer than the list");
 }
 
-/// A set may contain an object that a live read has proved gone since the set was requested. That is no restore of etcd.
+/// A list may contain an object that a live read has proved gone since the list was requested. That is no restore of
+/// etcd.
 #[tokio::test(start_paused = true)]
 async fn a_state_that_a_live_read_overtook_counts_as_shown_until_the_monitor_shows_the_deletion() {
-    for (is_in_set, shown_after) in [(Some(true), true), (Some(false), false), (None, false)] {
+    for (is_in_list, shown_after) in [(Some(true), true), (Some(false), false), (None, false)] {
         let fed = fed();
         fed.feed.apply(vec![(Event::Added, object("a", 5)), (Event::Added, object("b", 5))]);
         let at = Coordinates::referenced(&reference("a"), &NAMESPACE.into());
@@ -199,11 +200,11 @@ async fn a_state_that_a_live_read_overtook_counts_as_shown_until_the_monitor_sho
             graph.read(|graph| graph.is_shown_at(fed.feed.by, &uid("a"), &version.into(), &Version::from(9)))
         };
         assert_eq!((is_shown(5), is_shown(4)), (true, false));
-        match is_in_set {
-            Some(is_in_set) => fed.receive_set(if is_in_set { &["a", "b"] } else { &["b"] }),
+        match is_in_list {
+            Some(is_in_list) => fed.receive_list(if is_in_list { &["a", "b"] } else { &["b"] }),
             None => fed.feed.apply(vec![(Event::Deleted, object("a", 8))]),
         }
-        assert_eq!(is_shown(5), shown_after, "{is_in_set:?}");
+        assert_eq!(is_shown(5), shown_after, "{is_in_list:?}");
     }
 }
 
@@ -219,7 +220,7 @@ async fn a_state_in_the_store_of_a_typed_informer_counts_with_any_version() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_observed_again_loses_its_absence_proof() {
     let fed = fed();
-    fed.receive_set(&["owner"]);
+    fed.receive_list(&["owner"]);
     fed.feed.apply(vec![(Event::Added, owned("dependent", "owner")), (Event::Deleted, object("owner", 9))]);
     assert!(fed.proved_gone("owner"));
     // No reference names it any more, but the proof is kept for dependents that come late.
@@ -237,7 +238,7 @@ async fn an_observed_owner_loses_the_proofs_of_all_its_claims() {
     type Shown = fn(&Feed, Meta);
     let cases: [(&str, bool, Shown, bool); 5] = [
         ("a watch shows it again", false, |feed, it| feed.apply(vec![(Event::Added, it)]), false),
-        ("a set shows it again", false, |feed, it| feed.collect(&mut PartialList::default(), it), false),
+        ("a list shows it again", false, |feed, it| feed.collect(&mut PartialList::default(), it), false),
         ("a typed informer shows it again", false, |feed, it| on_change(feed, &it), false),
         ("a typed informer shows it once more", true, |feed, it| on_change(feed, &it), false),
         // As on each change of the object: at a wrong name it stays proved gone.

@@ -118,7 +118,7 @@ fn an_owner_waits_only_while_it_is_deleted_in_the_foreground() {
 }
 
 #[test]
-fn judging_needs_one_owner_state_for_each_reference() {
+fn checking_needs_one_owner_state_for_each_reference() {
     let reference = |name: &str| OwnerRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),

@@ -21,7 +21,7 @@ fn checked(owners: &[&str], finalizers: &[&str]) -> CheckedObject {
         let gone = Gone::from_deleted_event(Coordinates::referenced(&reference, &"ns".into()));
         owner_states.push(match sign {
             "+" => OwnerState::Live(reference.uid.clone()),
-            "~" => OwnerState::Waiting(WaitingOwner::assumed(reference.uid.clone())),
+            "~" => OwnerState::Waiting(WaitingProof::assumed(reference.uid.clone())),
             "o-" => OwnerState::Orphaned(gone),
             _ => OwnerState::Gone(gone),
         });

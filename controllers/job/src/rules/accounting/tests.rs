@@ -59,7 +59,7 @@ fn with_status(job: &Job, step: &FirstStep) -> Job {
 
 /// The last step when all finalizers were removed.
 fn last_step_of(snapshot: &Snapshot<'_>, step: FirstStep) -> LastStep {
-    let removed = vec![true; step.to_remove.len()];
+    let removed = vec![true; step.finalizers_to_remove.len()];
     last_step(snapshot, step, &removed, INPUTS.now)
 }
 
@@ -71,7 +71,7 @@ fn acceptance_job_012_an_ended_pod_is_in_the_status_before_its_finalizer_is_remo
     let step = step.unwrap();
     assert!(step.write);
     assert_eq!(counts(&step.status), counted("a", "b", (0, 0)));
-    assert_eq!(names(&snapshot, &step.to_remove), "a b");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a b");
     let last = last_step_of(&snapshot, step);
     assert!(last.status.is_none() && last.finished.is_none(), "the next sync does the rest");
 }
@@ -90,7 +90,7 @@ fn acceptance_job_014_a_removed_finalizer_moves_its_pod_to_the_counter() {
     let step = step.unwrap();
     assert!(step.write);
     assert_eq!(counts(&step.status), counted("", "c", (1, 1)));
-    assert_eq!(names(&snapshot, &step.to_remove), "c", "counted once, and its finalizer removed again");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "c", "counted once, and its finalizer removed again");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn acceptance_job_013_a_crash_before_the_finalizer_removal_counts_nothing_twice(
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert!(!step.write, "the status already lists it");
-    assert_eq!(names(&snapshot, &step.to_remove), "a");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a");
     assert_eq!(counts(&step.status), counted("a", "", (0, 0)));
 }
 
@@ -139,15 +139,15 @@ fn acceptance_job_018_one_status_lists_five_hundred_pods_and_the_rest_later() {
     let job = job(json!({ "completions": 501 }), json!({}));
     let (snapshot, step) = pass(&job, &many, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.status.uncounted.as_ref().unwrap().len(), step.to_remove.len()), (500, 500));
+    assert_eq!((step.status.uncounted.as_ref().unwrap().len(), step.finalizers_to_remove.len()), (500, 500));
     assert!(last_step_of(&snapshot, step).finished.is_none());
 
     let indexed: Vec<Pod> = (0..501).rev().map(|it| pod(&it.to_string()).index(it).succeeded(-1).build()).collect();
     let job = self::job(json!({ "completions": 501, "completionMode": "Indexed" }), json!({}));
     let (snapshot, step) = pass(&job, &indexed, INPUTS);
     let step = step.unwrap();
-    assert_eq!((&*step.status.completed_indexes, step.to_remove.len()), ("0-500", 500));
-    assert_eq!(snapshot.job_pods[step.to_remove[0]].index(), Some(0), "in their order");
+    assert_eq!((&*step.status.completed_indexes, step.finalizers_to_remove.len()), ("0-500", 500));
+    assert_eq!(snapshot.job_pods[step.finalizers_to_remove[0]].index(), Some(0), "in their order");
     assert!(last_step_of(&snapshot, step).finished.is_none());
 }
 
@@ -159,7 +159,7 @@ fn postponed_failures_are_reported_and_backed_off_once() {
     let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).failed(-1).build()).collect();
     let (_, step) = pass(&job, &many, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.to_remove.len(), step.actions.len(), step.backoff.failures), (500, 500, 500));
+    assert_eq!((step.finalizers_to_remove.len(), step.actions.len(), step.backoff.failures), (500, 500, 500));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn pods_listed_in_a_full_status_still_lose_their_finalizer() {
     let job = job(json!({ "completions": 900 }), json!({ "uncountedTerminatedPods": { "succeeded": named } }));
     let many: Vec<Pod> = (0..501).map(|it| pod(&it.to_string()).succeeded(-1).build()).collect();
     let (_, step) = pass(&job, &many, INPUTS);
-    assert_eq!(step.unwrap().to_remove.len(), 500);
+    assert_eq!(step.unwrap().finalizers_to_remove.len(), 500);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn acceptance_job_020_a_pod_listed_as_failed_stays_failed() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "a", (0, 0)));
-    assert_eq!(names(&snapshot, &step.to_remove), "a");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a");
 
     let job = self::job(
         json!({ "completionMode": "Indexed", "parallelism": 1 }),
@@ -209,7 +209,7 @@ fn acceptance_job_021_a_deleted_pod_counts_as_failed_at_once() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "a", (0, 0)));
-    assert_eq!((names(&snapshot, &step.to_remove).as_str(), step.status.terminating), ("a", Some(1)));
+    assert_eq!((names(&snapshot, &step.finalizers_to_remove).as_str(), step.status.terminating), ("a", Some(1)));
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn acceptance_job_023_no_pod_of_a_deleted_job_keeps_the_finalizer() {
     let some = pods([pod("a").ready(), pod("b").failed(-1), pod("c").running().deleting(), pod("d").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!(names(&snapshot, &step.to_remove), "a b c d");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a b c d");
     assert_eq!(counts(&step.status), counted("d", "b c", (0, 0)), "active pods are not counted");
     let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).ready().build()).collect();
-    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().to_remove.len(), 600, "all in one sync");
+    assert_eq!(pass(&job, &many, INPUTS).1.unwrap().finalizers_to_remove.len(), 600, "all in one sync");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn acceptance_job_062_a_suspended_deleted_job_gets_no_condition() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert!(step.status.conditions.is_empty() && step.suspended.is_none());
-    assert_eq!(names(&snapshot, &step.to_remove), "a");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a");
 }
 
 #[test]
@@ -240,7 +240,10 @@ fn acceptance_job_007_ended_pods_are_counted_with_unfulfilled_expectations() {
     let some = pods([pod("a").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("a", "", (0, 0)), "a".to_owned()));
+    assert_eq!(
+        (counts(&step.status), names(&snapshot, &step.finalizers_to_remove)),
+        (counted("a", "", (0, 0)), "a".to_owned())
+    );
 }
 
 #[test]
@@ -267,7 +270,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
         "all fail because the Job fails"
     );
     assert_eq!(
-        (names(&snapshot, &step.to_remove), names(&snapshot, &step.remove_from_deleted)),
+        (names(&snapshot, &step.finalizers_to_remove), names(&snapshot, &step.finalizers_of_deleted)),
         ("a".into(), "b c".into())
     );
     let stored = with_status(&job, &step);
@@ -279,7 +282,7 @@ fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains
     assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "counted once");
     let JobStatus { active, ready, terminating, .. } = &step.status;
     assert_eq!((*active, *ready, *terminating), (0, Some(0), Some(2)));
-    assert_eq!(names(&snapshot, &step.to_remove), "b c");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "b c");
     assert!(last_step_of(&snapshot, step).status.is_none());
 
     let announced =
@@ -311,7 +314,7 @@ fn the_interim_condition_is_set_at_once_and_the_end_when_all_is_deleted_and_obse
     let job = self::job(spec(), announced);
     let (snapshot, step) = pass_with(snapshot_of(&job, &some[1..], INPUTS), |_| Applied::default());
     assert!(
-        step.is_none_or(|it| it.to_remove.is_empty() && last_step_of(&snapshot, it).finished.is_none()),
+        step.is_none_or(|it| it.finalizers_to_remove.is_empty() && last_step_of(&snapshot, it).finished.is_none()),
         "the deleted pod still runs"
     );
     let ends = |inputs| {
@@ -344,7 +347,7 @@ fn acceptance_job_035_the_pod_that_fails_the_job_keeps_its_finalizer_until_the_r
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
     let (snapshot, step) = pass(&job, &some, SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     let step = step.unwrap();
-    assert_eq!((names(&snapshot, &step.to_remove).as_str(), &*step.actions), ("a", &["FailJob"][..]));
+    assert_eq!((names(&snapshot, &step.finalizers_to_remove).as_str(), &*step.actions), ("a", &["FailJob"][..]));
     assert_eq!(
         &*step.status.condition("FailureTarget").unwrap().reason,
         "PodFailurePolicy",
@@ -412,7 +415,7 @@ fn a_pod_that_a_user_deletes_after_it_has_ended_is_counted_after_the_announcemen
     ] {
         let one = pods([one]);
         let step = pass(&job, &one, INPUTS).1.unwrap();
-        assert_eq!((counts(&step.status), step.to_remove.len()), (want, 1), "{one:?}");
+        assert_eq!((counts(&step.status), step.finalizers_to_remove.len()), (want, 1), "{one:?}");
     }
 }
 
@@ -433,12 +436,15 @@ fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfi
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "c", (1, 0)));
     assert_eq!(&*step.status.condition("SuccessCriteriaMet").unwrap().reason, "SuccessPolicy");
-    assert_eq!(names(&snapshot, &step.to_remove), "b c");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "b c");
     let stored = with_status(&job, &step);
     assert!(last_step_of(&snapshot, step).finished.is_none(), "one pod is active");
     let (snapshot, step) = pass(&stored, &some[..1], INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (1, 1)), "a".to_owned()));
+    assert_eq!(
+        (counts(&step.status), names(&snapshot, &step.finalizers_to_remove)),
+        (counted("", "", (1, 1)), "a".to_owned())
+    );
     assert!(last_step_of(&snapshot, step).finished.is_none(), "one is terminating");
 
     // The manager crashed before it removed the finalizer of the active pod.
@@ -448,7 +454,10 @@ fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfi
     let left = pods([pod("a").index(0).running().deleting()]);
     let (snapshot, step) = pass(&job, &left, INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (1, 0)), "a".to_owned()));
+    assert_eq!(
+        (counts(&step.status), names(&snapshot, &step.finalizers_to_remove)),
+        (counted("", "", (1, 0)), "a".to_owned())
+    );
 }
 
 #[test]
@@ -457,28 +466,34 @@ fn acceptance_job_047_a_failed_pod_keeps_its_finalizer_until_its_replacement_is_
     let job = self::job(spec(), json!({ "active": 1, "failedIndexes": "" }));
     let alone = pods([pod("a").index(0).failures(0).failed(-60).deleting()]);
     let (snapshot, step) = pass(&job, &alone, INPUTS);
-    assert!(step.is_none_or(|it| names(&snapshot, &it.to_remove).is_empty()));
+    assert!(step.is_none_or(|it| names(&snapshot, &it.finalizers_to_remove).is_empty()));
     let replaced = pods([pod("a").index(0).failures(0).failed(-60).deleting(), pod("b").index(0).failures(1)]);
     let (snapshot, step) = pass(&job, &replaced, INPUTS);
     let step = step.unwrap();
-    assert_eq!((names(&snapshot, &step.to_remove).as_str(), counts(&step.status)), ("a", counted("", "a", (0, 0))));
+    assert_eq!(
+        (names(&snapshot, &step.finalizers_to_remove).as_str(), counts(&step.status)),
+        ("a", counted("", "a", (0, 0)))
+    );
     let two = pods([pod("a").index(0).failures(0).failed(-60), pod("b").index(0).failures(1).failed(-60)]);
     let (snapshot, step) = pass(&job, &two, INPUTS);
     assert_eq!(
-        names(&snapshot, &step.unwrap().to_remove),
+        names(&snapshot, &step.unwrap().finalizers_to_remove),
         "a",
         "only the pod with the highest failure count keeps its finalizer"
     );
 }
 
 #[test]
-fn acceptance_job_045_the_finalizer_of_a_failed_index_is_removed() {
+fn acceptance_job_045_the_pod_of_a_failed_index_loses_its_finalizer() {
     let spec = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1, "completions": 2 });
     let job = job(spec, json!({}));
     let some = pods([pod("a").index(0).failures(1).failed(-60), pod("b").index(1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!((step.status.failed_indexes.as_deref(), names(&snapshot, &step.to_remove).as_str()), (Some("0"), "a"));
+    assert_eq!(
+        (step.status.failed_indexes.as_deref(), names(&snapshot, &step.finalizers_to_remove).as_str()),
+        (Some("0"), "a")
+    );
 }
 
 #[test]
@@ -488,7 +503,10 @@ fn acceptance_job_037_an_ignored_failure_loses_its_finalizer_without_being_count
     let some = pods([pod("a").failed(-60).condition("DisruptionTarget", "True", -60), pod("b")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
-    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (0, 0)), "a".to_owned()));
+    assert_eq!(
+        (counts(&step.status), names(&snapshot, &step.finalizers_to_remove)),
+        (counted("", "", (0, 0)), "a".to_owned())
+    );
     assert_eq!(step.actions, ["Ignore"]);
 }
 
@@ -499,7 +517,7 @@ fn acceptance_job_054_a_deleted_pod_is_terminating_until_it_has_ended() {
     let (snapshot, step) = pass(&job, &going, INPUTS);
     let step = step.unwrap();
     assert_eq!(
-        (step.status.active, step.status.terminating, names(&snapshot, &step.to_remove).as_str()),
+        (step.status.active, step.status.terminating, names(&snapshot, &step.finalizers_to_remove).as_str()),
         (0, Some(1), "")
     );
     assert_eq!(counts(&step.status), counted("", "", (0, 0)));
@@ -517,7 +535,10 @@ fn acceptance_job_056_pods_of_a_suspended_job_are_not_counted_and_the_start_time
     assert_eq!((step.suspended, step.status.start, step.status.active), (Some(true), None, 0));
     assert_eq!((step.status.ready, step.status.terminating), (Some(0), Some(2)));
     assert_eq!(&*step.status.condition("Suspended").unwrap().message, "Job suspended");
-    assert_eq!((counts(&step.status), names(&snapshot, &step.to_remove)), (counted("", "", (0, 0)), String::new()));
+    assert_eq!(
+        (counts(&step.status), names(&snapshot, &step.finalizers_to_remove)),
+        (counted("", "", (0, 0)), String::new())
+    );
 }
 
 #[test]
@@ -573,7 +594,7 @@ fn acceptance_job_070_pods_that_this_sync_deletes_are_neither_active_nor_ready()
     let some = pods([pod("a").ready().created(-9), pod("b").ready().created(-8)]);
     let step = pass(&job, &some, INPUTS).1.unwrap();
     assert_eq!((step.status.active, step.status.ready, step.status.terminating), (1, Some(1), Some(1)));
-    assert!(step.to_remove.is_empty(), "the deletion removed its finalizer");
+    assert!(step.finalizers_to_remove.is_empty(), "the deletion removed its finalizer");
 }
 
 #[test]
@@ -583,7 +604,7 @@ fn acceptance_job_033_a_job_in_back_off_reports_its_active_pods() {
     let (snapshot, step) = pass(&job, &some, INPUTS);
     let step = step.unwrap();
     assert_eq!((step.status.active, step.status.ready), (1, Some(1)));
-    assert_eq!(names(&snapshot, &step.to_remove), "a");
+    assert_eq!(names(&snapshot, &step.finalizers_to_remove), "a");
     status::check(&job.spec, &job.status, &step.status).unwrap();
 }
 
@@ -602,7 +623,7 @@ fn an_adopted_pod_counts_as_if_it_had_the_finalizer() {
     let some = pods([pod("a").succeeded(-1).without_finalizer()]);
     let claimed = || some.iter().map(|pod| ClaimedPod { pod, adopted: true });
     let (snapshot, step) = pass_with(gather(&job, claimed(), |_| false, INPUTS), |it| it);
-    assert_eq!(names(&snapshot, &step.unwrap().to_remove), "a");
+    assert_eq!(names(&snapshot, &step.unwrap().finalizers_to_remove), "a");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn acceptance_job_007_unfulfilled_expectations_prevent_creations_and_deletions()
         let plan = decide(spec, json!({}), &pods, unseen);
         assert_eq!(
             (what(&plan, &pods).as_str(), plan.waiting, plan.managed),
-            ("keep", Some(CreationDelay::Unseen), false)
+            ("keep", Some(CreationWaitCause::Unseen), false)
         );
     }
 }
@@ -139,7 +139,7 @@ fn the_action_label_names_the_main_action_also_while_waiting() {
 #[test]
 fn an_unknown_create_delays_only_creations() {
     let unknown = SnapshotInputs { unseen: Unseen::UnknownCreates, ..INPUTS };
-    let unseen = Some(CreationDelay::Unseen);
+    let unseen = Some(CreationWaitCause::Unseen);
     for (spec, active, want, waiting) in [
         (json!({}), 0, "keep", unseen),
         (json!({}), 2, "keep", None),
@@ -181,7 +181,7 @@ fn acceptance_job_032_a_failure_delays_the_next_pod() {
     let failed = pods([pod("a").failed(-3)]);
     let plan = decide(json!({}), json!({}), &failed, INPUTS);
     assert_eq!((what(&plan, &failed), plan.requeue_after), ("keep".to_owned(), Some(Duration::from_secs(7))));
-    assert_eq!(plan.waiting, Some(CreationDelay::Backoff(Duration::from_secs(7))));
+    assert_eq!(plan.waiting, Some(CreationWaitCause::Backoff(Duration::from_secs(7))));
     assert_eq!(done(json!({}), json!({}), &pods([pod("a").failed(-10)])), "create 2");
 
     let second = SnapshotInputs { backoff: Some(PodFailures { failures: 1, last: NOW - 100 }), ..INPUTS };
@@ -370,7 +370,7 @@ fn acceptance_job_054_with_replacement_policy_failed_a_pod_is_replaced_when_it_h
     let going = pods([pod("a").running().deleting()]);
     let plan = decide(spec(), json!({}), &going, INPUTS);
     assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("keep", 0));
-    assert_eq!(plan.waiting, Some(CreationDelay::Terminating));
+    assert_eq!(plan.waiting, Some(CreationWaitCause::Terminating));
     let ended = pods([pod("a").failed(-11).deleting()]);
     let plan = decide(spec(), json!({}), &ended, INPUTS);
     let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
@@ -480,9 +480,9 @@ fn the_creation_limit_stops_creations_and_is_the_waiting_reason() {
     let with_slots = |free_slots| SnapshotInputs { free_slots, ..INPUTS };
     let spec = || json!({ "parallelism": 3 });
     let plan = decide(spec(), json!({}), &[], with_slots(2));
-    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 2", Some(CreationDelay::CreationLimit)));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 2", Some(CreationWaitCause::CreationLimit)));
     let plan = decide(spec(), json!({}), &[], with_slots(0));
-    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(CreationDelay::CreationLimit)));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(CreationWaitCause::CreationLimit)));
     let plan = decide(spec(), json!({}), &[], with_slots(3));
     assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 3", None));
     let later = SnapshotInputs { free_slots: 0, next_slot: Some(Duration::from_secs(7)), ..INPUTS };

@@ -9,7 +9,7 @@ fn deleted(rows: &[&str], others: &[&str], count: usize) -> Vec<String> {
 fn deleted_with(rows: &[&str], others: &[&str], count: usize, compares_cost: bool) -> Vec<String> {
     let (active, others) = (pods(rows), pods(others));
     let ranks = NodeRanks::of(active.iter().chain(&others));
-    let pods_to_delete = pods_to_delete(&active, count, ranks, &HashSet::new(), 0, now(), compares_cost);
+    let pods_to_delete = select_pods_to_delete(&active, count, ranks, &HashSet::new(), 0, now(), compares_cost);
     pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect()
 }
 
@@ -27,7 +27,7 @@ fn a_pod_that_may_be_deleted_anyway_is_deleted_first() {
     let maybe_deleted = HashSet::from([active[1].meta.uid.clone()]);
     let names = |count| {
         let ranks = NodeRanks::of(&active);
-        let pods_to_delete = pods_to_delete(&active, count, ranks, &maybe_deleted, 0, now(), true);
+        let pods_to_delete = select_pods_to_delete(&active, count, ranks, &maybe_deleted, 0, now(), true);
         pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!((names(1), names(2)), (vec!["p1".to_owned()], vec!["p1".to_owned(), "p0".to_owned()]));
@@ -39,7 +39,7 @@ fn a_pod_that_is_not_available_yet_is_deleted_before_an_available_one() {
     let active = pods(&["ready:70 cost:-5 on:full", "ready:9 cost:5", "ready:70 on:full", "running not-ready cost:9"]);
     let names = |min_ready_seconds: i32, count: usize| {
         let (ranks, none) = (NodeRanks::of(&active), HashSet::new());
-        let pods_to_delete = pods_to_delete(&active, count, ranks, &none, min_ready_seconds, now(), true);
+        let pods_to_delete = select_pods_to_delete(&active, count, ranks, &none, min_ready_seconds, now(), true);
         pods_to_delete.iter().map(|it| it.meta.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(names(60, 2), ["p3", "p1"]);

@@ -27,7 +27,7 @@ struct Inner {
 
 struct State {
     /// For each worker with a key, when the sync was last polled.
-    last_polls: Vec<Option<Instant>>,
+    last_progress: Vec<Option<Instant>>,
     /// When a key was last taken or given back; before the first key, when the workers started.
     active: Option<Instant>,
 }
@@ -50,7 +50,7 @@ pub struct WorkerStatus {
     /// The number of workers.
     pub workers: usize,
     /// For each worker with a key, how long ago the sync was last polled.
-    pub since_polls: Vec<Duration>,
+    pub since_progress: Vec<Duration>,
     /// How long ago a key was last taken or given back; `None` before the workers started.
     pub active: Option<Duration>,
 }
@@ -85,11 +85,11 @@ impl WorkerStatus {
     /// # Errors
     /// The worker or queue that is stuck.
     pub fn check(&self) -> Result<(), Stuck> {
-        let Self { queue, depth, oldest, workers, since_polls, active } = self;
-        if let Some(longest) = since_polls.iter().max().filter(|it| **it >= STALL) {
+        let Self { queue, depth, oldest, workers, since_progress, active } = self;
+        if let Some(longest) = since_progress.iter().max().filter(|it| **it >= STALL) {
             return Err(Stuck::Key(queue, *longest));
         }
-        let has_free_worker = since_polls.len() < *workers;
+        let has_free_worker = since_progress.len() < *workers;
         // Before the start no key is expected to be taken.
         let Some(active) = active else { return Ok(()) };
         // The smaller of both counts, because an idle queue may have received its first key just now.
@@ -108,7 +108,7 @@ impl WorkerHealth {
         let name = queue.name();
         let queue = queue.clone();
         let backlog = move || Backlog { depth: queue.len(), oldest: queue.longest_wait() };
-        let state = Mutex::new(State { last_polls: vec![None; workers], active: None });
+        let state = Mutex::new(State { last_progress: vec![None; workers], active: None });
         Self(Arc::new(Inner { queue: name, clock, backlog: Box::new(backlog), state }))
     }
 
@@ -120,20 +120,20 @@ impl WorkerHealth {
         let state = state.lock();
         let now = clock.now();
         let since = |it: Instant| now.saturating_duration_since(it);
-        let since_polls = state.last_polls.iter().flatten().map(|it| since(*it)).collect();
+        let since_progress = state.last_progress.iter().flatten().map(|it| since(*it)).collect();
         WorkerStatus {
             queue,
             depth,
             oldest,
-            workers: state.last_polls.len(),
-            since_polls,
+            workers: state.last_progress.len(),
+            since_progress,
             active: state.active.map(since),
         }
     }
 
     /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
-        self.0.state.lock().last_polls.len()
+        self.0.state.lock().last_progress.len()
     }
 
     /// The workers have started, so keys are expected to be taken.
@@ -144,8 +144,8 @@ impl WorkerHealth {
     /// The sync of this worker is being polled.
     pub(crate) fn on_polled(&self, worker: usize) {
         let now = self.0.clock.now();
-        if let Some(last_poll) = self.0.state.lock().last_polls.get_mut(worker) {
-            *last_poll = Some(now);
+        if let Some(progress) = self.0.state.lock().last_progress.get_mut(worker) {
+            *progress = Some(now);
         }
     }
 
@@ -154,8 +154,8 @@ impl WorkerHealth {
         let now = self.0.clock.now();
         let mut state = self.0.state.lock();
         state.active = Some(now);
-        if let Some(last_poll) = state.last_polls.get_mut(worker) {
-            *last_poll = has_key.then_some(now);
+        if let Some(progress) = state.last_progress.get_mut(worker) {
+            *progress = has_key.then_some(now);
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     StoreError,
-    fixture::{Log, Thing, World, bookmark, event, object, refusal, run_until_idle, set_end, successor},
+    fixture::{Log, Thing, World, bookmark, event, object, refusal, run_ready_tasks, set_end, successor},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_the_ev
     assert_eq!(call.parameter("allowWatchBookmarks"), "true");
     stream.added("a", 3);
     stream.added("b", 4);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(log.take().is_empty() && !registration.has_synced());
     assert!(matches!(informer.store().get("ns", "a"), Err(StoreError::NotSynced { .. })));
     stream.send_event(&set_end(9));
@@ -75,7 +75,7 @@ async fn acceptance_machinery_003_a_refused_stream_is_listed_in_pages() {
 async fn acceptance_machinery_005_010_a_watch_that_ends_is_resumed_from_the_last_bookmark() {
     let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     stream.send_event(&bookmark(70));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(informer.store().has_passed(&70.into()), "a bookmark is progress");
     tokio::time::advance(5 * SECOND).await;
     drop(stream);
@@ -86,7 +86,7 @@ async fn acceptance_machinery_005_010_a_watch_that_ends_is_resumed_from_the_last
     let seconds: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     assert!((60..75).contains(&seconds));
     stream.added("b", 71);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(informer.store().len(), 2);
     assert_eq!(
         world.metric(
@@ -115,7 +115,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_reports_the_missed_change
     {
         stream.send_event(&event("ADDED", &object));
     }
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(informer.store().len(), 4, "readers see the old set until the new one is complete");
     assert!(informer.store().get("ns", "new").unwrap().is_none());
     stream.send_event(&set_end(30));
@@ -140,7 +140,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_reports_the_missed_change
         stream.send_event(&event("ADDED", &object));
     }
     stream.send_event(&set_end(40));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(informer.store().has_passed(&40.into()));
     assert!(log.take().is_empty());
 }
@@ -156,7 +156,7 @@ async fn acceptance_machinery_012_a_successor_is_one_update_with_another_uid() {
     });
     registration.wait_for_sync().await;
     stream.send_event(&event("MODIFIED", &successor("a", 10)));
-    run_until_idle().await;
+    run_ready_tasks().await;
     let a = || Some("uid-a".to_owned());
     assert_eq!(*uids.lock(), [(None, a()), (a(), Some("uid-a-2".to_owned()))]);
 }
@@ -173,11 +173,11 @@ async fn acceptance_machinery_013_018_presence_decides_and_handlers_get_the_stor
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     stream.send_event(&modified("a", 10));
-    run_until_idle().await;
+    run_ready_tasks().await;
     stream.send_event(&event("ADDED", &object("a", 11, "red")));
-    run_until_idle().await;
+    run_ready_tasks().await;
     stream.send_event(&deleted("a", 12));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(log.take(), ["Watch  -> a@10", "Watch a@10 -> a@11", "Watch a@12 -> "], "deleted: the last state");
 }
 
@@ -188,11 +188,11 @@ async fn acceptance_machinery_022_shut_down_ends_streams_and_calls() {
     informer.add_handler("log", None, log.handler()).wait_for_sync().await;
     stream.added("a", 10);
     world.informers.shut_down().await;
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(log.take().is_empty(), "no handler is called after shut_down began");
     assert!(stream.is_closed() && world.scope.is_empty());
     let late = informer.add_handler("late", None, log.handler());
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(!late.has_synced() && log.take().is_empty());
 }
 
@@ -246,7 +246,7 @@ async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_requested_
         requests += 2;
     }
     assert!((10..60).contains(&requests), "{requests}");
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(!registration.has_synced() && !informer.watched().has_synced() && log.take().is_empty());
     let series =
         "mini_kcm_informer_failures_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
@@ -295,7 +295,7 @@ async fn a_frozen_watch_on_a_working_connection_is_reopened_within_90_s_without_
     let (call, _healed) = world.server.watch().await;
     assert!(world.clock.now() - opened <= 85 * SECOND);
     assert!(!call.is_set() && call.parameter("resourceVersion") == "20");
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(stream.is_closed());
     assert_eq!(world.metric(series), Some(2.0));
     assert!(informer.watched().silent_for().unwrap() < SECOND);
@@ -305,7 +305,7 @@ async fn a_frozen_watch_on_a_working_connection_is_reopened_within_90_s_without_
 async fn an_idle_type_that_is_answered_in_time_is_not_frozen() {
     let (mut world, informer, first) = World::synced(&[], 9).await;
     let (call, mut stream) = world.server.watch().await;
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(first.is_closed(), "one watch, not two");
     let mut time: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     for _ in 0..20 {
@@ -315,7 +315,7 @@ async fn an_idle_type_that_is_answered_in_time_is_not_frozen() {
         assert!(!call.is_set());
         time = call.parameter("timeoutSeconds").parse().unwrap();
         stream = next;
-        run_until_idle().await;
+        run_ready_tasks().await;
         assert_eq!(informer.watched().unanswered_for(), None);
     }
     let labels = "{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
@@ -337,7 +337,7 @@ async fn a_response_is_overdue_until_an_unreachable_server_is_back() {
     let watched = informer.watched();
     assert!(watched.unanswered_for().unwrap() >= 100 * SECOND && watched.silent_for().unwrap() >= 100 * SECOND);
     let (_, _stream) = call.open();
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(watched.unanswered_for(), None);
 }
 
@@ -377,7 +377,7 @@ async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() 
     stream.added("b", 10);
     stream.send_text("no JSON at all\n");
     stream.added("c", 11);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(stream.is_closed());
     assert!(matches!(informer.store().get("ns", "a"), Err(StoreError::Broken { .. })));
     assert!(informer.store().has_passed(&10.into()) && !informer.store().has_passed(&11.into()));
@@ -385,7 +385,7 @@ async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() 
     assert!(call.is_set() && call.parameter("resourceVersion") == "10");
     stream.added("c", 11);
     stream.send_event(&set_end(12));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(informer.store().get("ns", "a").unwrap().is_none() && informer.store().get("ns", "c").unwrap().is_some());
 }
 
@@ -412,7 +412,7 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
                 call.list(version, &[object("a", version, "red")]);
             }
         }
-        run_until_idle().await;
+        run_ready_tasks().await;
         assert!(informer.store().has_passed(&19.into()), "{pause:?}: {version}");
         assert!(informer.store().get("ns", "a").is_ok(), "{pause:?}");
         let series =
@@ -447,7 +447,7 @@ async fn upstream_metrics_follow_the_store() {
     assert_eq!(world.metric(&format!("informer_store_resource_version{labels}")), Some(9.0));
     stream.send_event(&bookmark(7_000_000_000_000_012));
     stream.added("b", 7_000_000_000_000_013);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(world.metric(&format!("informer_store_resource_version{labels}")), Some(13.0));
     assert_eq!(world.metric(&format!("informer_processing_latency_seconds_count{labels}")), Some(2.0));
     tokio::time::advance(20 * SECOND).await;

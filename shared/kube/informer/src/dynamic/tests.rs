@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{Thing, World, event, object, refusal, run_until_idle, set_end};
+use crate::fixture::{Thing, World, event, object, refusal, run_ready_tasks, set_end};
 
 fn widgets() -> Resource {
     Resource::namespaced("example.io", "v2", "widgets", "Widget")
@@ -39,7 +39,7 @@ async fn dropped_dynamic_informer_stops_and_shut_down_stops_the_others() {
     let seconds: u64 = call.parameter("timeoutSeconds").parse().unwrap();
     assert!(seconds >= 300);
     drop(dropped);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(stream.is_closed() && world.scope.is_empty());
     let _living = world.informers.dynamic(widgets(), Scope::Cluster);
     let (_, stream) = world.server.watch().await;
@@ -58,20 +58,20 @@ async fn informers_of_one_resource_share_their_series_until_the_last_stops() {
         stream.send_event(&set_end(9));
         streams.push(stream);
     }
-    run_until_idle().await;
+    run_ready_tasks().await;
     let labels = "{group=\"example.io\",resource=\"widgets\",version=\"v2\",view=\"metadata\"}";
     let series = |world: &World, family: &str| world.metric(&format!("mini_kcm_informer_{family}{labels}"));
     tokio::time::advance(20 * Duration::from_secs(1)).await;
     streams[1].send_text("no JSON at all\n");
     let (_, green) = world.server.watch().await;
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(series(&world, "silence_seconds").unwrap() >= 20.0, "the longest silence, not the latest");
     assert_eq!(series(&world, "failures_total"), Some(1.0));
     dynamic.remove(0).stop().await;
     assert_eq!(series(&world, "failures_total"), Some(1.0), "the counter of the other informer continues");
     assert!(series(&world, "silence_seconds").unwrap() < 20.0);
     drop((dynamic, green));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(!world.metrics.encode().contains("widgets"), "{}", world.metrics.encode());
 }
 
@@ -87,18 +87,18 @@ impl Versions {
 }
 
 impl Sink for Versions {
-    type Set = BTreeMap<String, String>;
+    type List = BTreeMap<String, String>;
 
-    fn collect(&self, set: &mut Self::Set, object: Meta) {
-        set.insert(object.name.to_string(), object.version.to_string());
+    fn collect(&self, list: &mut Self::List, object: Meta) {
+        list.insert(object.name.to_string(), object.version.to_string());
     }
 
-    fn discard(&self, set: &mut Self::Set, object: Meta) {
-        set.remove(&*object.name);
+    fn discard(&self, list: &mut Self::List, object: Meta) {
+        list.remove(&*object.name);
     }
 
-    fn replace(&self, set: Self::Set) {
-        *self.0.lock() = set;
+    fn replace(&self, list: Self::List) {
+        *self.0.lock() = list;
     }
 
     fn apply(&self, batch: Vec<(Event, Meta)>) {
@@ -127,13 +127,13 @@ async fn a_sink_stores_what_it_needs_and_gets_whole_sets() {
     stream.added("a", 3);
     stream.added("b", 4);
     stream.send_event(&event("DELETED", &object("b", 5, "red")));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(sink.now(), "");
     stream.send_event(&set_end(9));
     dynamic.watched().wait_for_sync().await;
     assert_eq!(sink.now(), "a@3");
     stream.added("c", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("a@3 c@10", 2));
     assert!(dynamic.watched().has_passed(&10.into()));
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
@@ -142,7 +142,7 @@ async fn a_sink_stores_what_it_needs_and_gets_whole_sets() {
     assert!(call.is_set());
     stream.added("c", 11);
     stream.send_event(&set_end(12));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("c@11", 1));
 }
 
@@ -161,12 +161,12 @@ async fn a_typed_informer_delivers_metadata_from_watch_and_relist() {
     let registration = world.informers.existing_metadata(&Thing::resource(), "meta", handler).unwrap();
     registration.wait_for_sync().await;
     stream.send_event(&event("DELETED", &object("a", 10, "red")));
-    run_until_idle().await;
+    run_ready_tasks().await;
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
     stream.send_event(&event("ERROR", &gone));
     let (_, stream) = world.server.watch().await;
     stream.send_event(&set_end(12));
-    run_until_idle().await;
+    run_ready_tasks().await;
     let want = ["Initial  -> a@3", "Initial  -> b@3", "Watch a@10 -> ", "Relist b@3 -> "];
     assert_eq!(*recorded.lock(), want);
     world.server.expect_no_request_for(Duration::from_secs(30)).await;
@@ -188,7 +188,7 @@ async fn a_server_without_partial_metadata_is_read_from_whole_objects() {
     let (watch, stream) = world.server.watch().await;
     assert!(takes_json(&watch.accept), "{}", watch.accept);
     stream.added("b", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     for name in ["a", "b"] {
         let meta = dynamic.store().get("ns", name).unwrap().unwrap();
         assert_eq!((meta.uid.to_string(), meta.owners.len()), (format!("uid-{name}"), 1));

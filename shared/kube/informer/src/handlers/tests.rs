@@ -9,7 +9,7 @@ use std::{
 use futures::FutureExt;
 
 use super::*;
-use crate::fixture::{Log, World, event, object, run_until_idle, set_end};
+use crate::fixture::{Log, World, event, object, run_ready_tasks, set_end};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_without_gap_or_duplicate() {
     let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     stream.added("b", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     // Events already arrive while the handler is added.
     stream.added("c", 11);
     let log = Log::default();
@@ -25,7 +25,7 @@ async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_
     assert!(!registration.has_synced());
     stream.send_event(&event("MODIFIED", &object("a", 12, "red")));
     registration.wait_for_sync().await;
-    run_until_idle().await;
+    run_ready_tasks().await;
     let calls = log.take();
     assert_eq!(calls[..2], ["Initial  -> a@3", "Initial  -> b@10"]);
     let c = calls.iter().filter(|it| it.contains("c@11")).count();
@@ -45,7 +45,7 @@ async fn acceptance_machinery_014_a_handler_has_synced_only_when_its_last_initia
         done.store(true, Ordering::SeqCst);
     });
     *registration.lock() = Some(added);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(checked.load(Ordering::SeqCst) && registration.lock().as_ref().unwrap().has_synced());
 }
 
@@ -69,7 +69,7 @@ async fn acceptance_machinery_015_a_handler_cannot_await_and_a_slow_call_is_coun
     let slow = |name| world.metric(&format!("mini_kcm_slow_handler_calls_total{{handler=\"{name}\"}}"));
     assert_eq!(["quick", "just-in-time", "sluggish"].map(slow), [None, None, Some(2.0)]);
     stream.added("c", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(["quick", "just-in-time", "sluggish"].map(slow), [None, None, Some(3.0)]);
 }
 
@@ -106,7 +106,7 @@ async fn no_call_begins_after_remove_returned() {
     let _kept = informer.add_handler("kept", None, other.handler());
     registration.wait_for_sync().await;
     stream.added("a", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(log.take().len(), 1);
     registration.remove();
     stream.added("b", 11);
@@ -127,9 +127,9 @@ async fn a_handler_may_remove_itself_and_add_another() {
             again.add_handler("next", None, next.handler());
         }
     }));
-    run_until_idle().await;
+    run_ready_tasks().await;
     stream.added("b", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(log.take(), ["Initial  -> a@3", "Watch  -> b@10"]);
     assert!(own.lock().is_none());
 }
@@ -162,7 +162,7 @@ async fn a_version_callback_runs_after_the_handlers() {
     let already = informer.store().call_when_passed(10.into(), Box::new(move || *wake.lock() = Some(seen.take())));
     assert!(!already && !informer.store().has_passed(&10.into()));
     stream.added("a", 10);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(woken.lock().take(), Some(vec!["Watch  -> a@10".to_owned()]));
 }
 
@@ -174,14 +174,14 @@ async fn handlers_are_dropped_when_the_informer_ends() {
         let (controller, second) = (Arc::new(informer.clone()), Arc::new(informer.clone()));
         let [owned, not_active] = [&controller, &second].map(|it| it.clone());
         informer.add_handler("active", None, move |_| assert!(owned.store().is_synced()));
-        run_until_idle().await;
+        run_ready_tasks().await;
         informer.add_handler("not active yet", None, move |_| assert!(not_active.store().is_synced()));
         if crash {
             drop(world.scope);
         } else {
             world.informers.shut_down().await;
         }
-        run_until_idle().await;
+        run_ready_tasks().await;
         let third = Arc::new(informer.clone());
         let added_late = third.clone();
         informer.add_handler("too late", None, move |_| assert!(added_late.store().is_synced()));

@@ -4,7 +4,7 @@ use client::Limits;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{Call, World, bookmark, run_until_idle, set_end};
+use crate::fixture::{Call, World, bookmark, run_ready_tasks, set_end};
 
 struct Proving(tokio::task::JoinHandle<Result<Proved, ApiError>>);
 
@@ -34,7 +34,7 @@ async fn an_informer_at_the_servers_version_is_proved_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_set_requested_after_the_old_term_needs_no_further_request() {
+async fn first_list_requested_after_the_old_term_needs_no_further_request() {
     let mut world = World::new();
     let ended = world.clock.boot();
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -42,7 +42,7 @@ async fn first_set_requested_after_the_old_term_needs_no_further_request() {
     let proving = Proving::of(&world, informer.watched(), Some(ended));
     let (_, stream) = world.server.watch().await;
     stream.send_event(&set_end(9));
-    assert_eq!(proving.done().await.unwrap(), Proved::BySet);
+    assert_eq!(proving.done().await.unwrap(), Proved::ByEarlierList);
     let watched = informer.watched();
     assert!(!watched.has_consistent_list_since(world.clock.boot() + Duration::from_secs(1)));
 }
@@ -58,7 +58,7 @@ async fn older_version_is_proved_by_reopening_the_own_watch() {
     assert_eq!((call.is_set(), call.parameter("resourceVersion"), call.parameter("timeoutSeconds")), (false, "9", "3"));
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     proof.send_event(&bookmark(49));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert!(!proving.0.is_finished());
     proof.send_event(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
@@ -107,7 +107,7 @@ async fn a_watch_that_does_not_prove_it_twice_is_listed() {
     assert_eq!(short_timeouts.iter().filter(|it| **it).count(), 2, "{short_timeouts:?}");
     assert!(!proving.0.is_finished());
     stream.send_event(&set_end(60));
-    assert_eq!(proving.done().await.unwrap(), Proved::ByList);
+    assert_eq!(proving.done().await.unwrap(), Proved::ByNewList);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use crate::{
     selectors::Selectors,
     store::Event,
     stored::{self, Change, Stored},
-    table::{self, Look},
+    table::{self, TableOptions},
     write::Target,
 };
 
@@ -73,14 +73,14 @@ impl FrameBuilder {
                 metadata.push(b'}');
                 stored::line_of(change.word(), &list::metadata_head(), &metadata)
             }
-            Form::Table(look) => self.table_frame(change.word(), &object.decode(), look.at(now)),
+            Form::Table(options) => self.table_frame(change.word(), &object.decode(), options.at(now)),
         }
     }
 
     /// A table with one row. Only the first one of a watch has the columns. Ages are computed now.
-    fn table_frame(&self, word: &str, object: &Value, look: Look) -> Bytes {
+    fn table_frame(&self, word: &str, object: &Value, options: TableOptions) -> Bytes {
         let with_columns = !self.columns_sent.replace(true);
-        line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, look, with_columns))
+        line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, options, with_columns))
     }
 
     pub(super) fn bookmark(&self, version: u64, initial_end: bool, now: Timestamp) -> Bytes {
@@ -109,7 +109,7 @@ impl FrameBuilder {
         match self.form {
             Form::Full => line("BOOKMARK", &object),
             Form::Metadata | Form::MetadataList => line("BOOKMARK", &response::metadata_of(&object)),
-            Form::Table(look) => self.table_frame("BOOKMARK", &object, look.at(now).of_bookmark()),
+            Form::Table(options) => self.table_frame("BOOKMARK", &object, options.at(now).of_bookmark()),
         }
     }
 }

@@ -116,13 +116,13 @@ impl Simulation {
             return;
         }
         self.backoff = Some(plan.tally.backoff);
-        step.remove_from_deleted(&self.apply(&plan.after_status).deleted);
+        step.select_deleted(&self.apply(&plan.after_status).deleted);
         if self.roll_failure() {
             self.backoff = None; // The manager crashed and lost its memory.
             return;
         }
         let removed: Vec<bool> =
-            step.to_remove.iter().map(|at| self.remove_finalizer(&snapshot.job_pods[*at])).collect();
+            step.finalizers_to_remove.iter().map(|at| self.remove_finalizer(&snapshot.job_pods[*at])).collect();
         let LastStep { status, finished } = last_step(&snapshot, step, &removed, Moment(self.now * 1_000));
         if status.is_some_and(|it| self.store(&it)) && finished.is_some() {
             self.ended = true;

@@ -13,7 +13,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const BASE: WorkerStatus =
-    WorkerStatus { queue: "q", depth: 0, oldest: None, workers: 2, since_polls: Vec::new(), active: Some(SECOND) };
+    WorkerStatus { queue: "q", depth: 0, oldest: None, workers: 2, since_progress: Vec::new(), active: Some(SECOND) };
 
 struct Case {
     name: &'static str,
@@ -25,7 +25,7 @@ struct Case {
 fn only_workers_without_progress_are_stuck() {
     let almost = STALL - SECOND;
     let waiting = |depth, oldest, active| WorkerStatus { depth, oldest: Some(oldest), active, ..BASE };
-    let busy = |since_polls: &[Duration]| WorkerStatus { since_polls: since_polls.to_vec(), ..BASE };
+    let busy = |since_progress: &[Duration]| WorkerStatus { since_progress: since_progress.to_vec(), ..BASE };
     let cases = [
         Case { name: "no keys for hours", status: WorkerStatus { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
         Case { name: "busy, with recent progress", status: busy(&[almost, SECOND]), want: Ok(()) },
@@ -43,7 +43,7 @@ fn only_workers_without_progress_are_stuck() {
         },
         Case {
             name: "keys wait because every worker is busy, with progress",
-            status: WorkerStatus { since_polls: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
+            status: WorkerStatus { since_progress: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
             want: Ok(()),
         },
         Case { name: "before the term", status: waiting(3, 2 * STALL, None), want: Ok(()) },
@@ -121,6 +121,6 @@ async fn a_key_is_released_after_a_panic_or_an_error() {
     });
     queue.add("bad");
     sleep(2 * STALL).await;
-    assert!(worker_health.read().since_polls.is_empty());
+    assert!(worker_health.read().since_progress.is_empty());
     assert_eq!(worker_health.read().check(), Ok(()));
 }

@@ -15,7 +15,7 @@ fn queue(backoff: Backoff) -> (Queue<u32>, Clock, Metrics) {
 }
 
 /// Runs every task that can run, without advancing time.
-async fn run_until_idle() {
+async fn run_ready_tasks() {
     for _ in 0..100 {
         yield_now().await;
     }
@@ -30,7 +30,7 @@ async fn a_delayed_key_is_returned_to_a_waiting_get_at_its_time() {
         let queue = queue.clone();
         async move { queue.get().await }
     });
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.add_after(1, 1_000 * MS);
     assert_eq!(getter.await.unwrap(), Some(1));
     assert_eq!(clock.now() - start, 1_000 * MS);
@@ -48,9 +48,9 @@ async fn a_timer_remains_when_its_get_returns_another_key() {
             tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and ends.
         })
         .collect();
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.add_after(1, 10 * MS);
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.add(2);
     queue.add_after(3, 20 * MS);
     let mut got = Vec::new();
@@ -70,7 +70,7 @@ async fn a_dropped_getter_loses_no_notification() {
         let queue = queue.clone();
         async move { queue.get().await }
     });
-    tokio::select! { biased; _ = &mut first => panic!("no key is queued"), () = run_until_idle() => {} }
+    tokio::select! { biased; _ = &mut first => panic!("no key is queued"), () = run_ready_tasks() => {} }
     queue.add(1); // Notifies the getter that has waited longest.
     drop(first);
     assert_eq!(second.await.unwrap(), Some(1));
@@ -86,7 +86,7 @@ async fn a_key_queued_again_by_done_is_returned_to_another_get() {
         let queue = queue.clone();
         async move { queue.get().await }
     });
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.done(&1); // This worker takes no further key.
     assert_eq!(tokio::time::timeout(Duration::from_secs(9), other).await.unwrap().unwrap(), Some(1));
 }
@@ -124,7 +124,7 @@ async fn acceptance_machinery_034_drain_returns_after_the_last_done() {
             }
         });
     }
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.drain().await;
     assert_eq!(clock.now() - start, 2_000 * MS);
     assert_eq!(queue.get().await, None);
@@ -139,7 +139,7 @@ async fn shutdown_ends_every_waiting_getter_and_close_removes_the_keys() {
             tokio::spawn(async move { queue.get().await })
         })
         .collect();
-    run_until_idle().await;
+    run_ready_tasks().await;
     queue.shut_down();
     for getter in getters {
         assert_eq!(getter.await.unwrap(), None);

@@ -38,7 +38,7 @@ async fn waiting_for_the_rate_limiter_is_not_silence() {
     let (call, _reopened) = world.server.watch().await;
     assert!(call.path.ends_with("things") && !call.is_set(), "{call:?}");
     assert!(world.clock.now() - silent_since > 110 * SECOND);
-    run_until_idle().await;
+    run_ready_tasks().await;
     healthy(&world);
     assert!(informer.watched().unanswered_for().is_none() && informer.watched().silent_for().unwrap() < SECOND);
 }
@@ -52,18 +52,18 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     let (_, stream) = world.server.watch().await;
     stream.added("a", 5);
     stream.added("b", 4);
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(last(), None, "an incomplete set does not count");
     stream.send_event(&set_end(9));
     watched.wait_for_sync().await;
     assert_eq!(last(), Some(5.into()), "the newest object, at any position");
     stream.send_event(&bookmark(70));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!((last(), watched.store_version()), (Some(5.into()), Some(70.into())));
     stream.added("c", 71);
     stream.send_event(&deleted("c", 72));
     stream.send_event(&bookmark(73));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(last(), Some(72.into()), "a deletion is an event");
 
     // After a relist it is the newest object. After a relist that shows a deletion it is the list's version, because
@@ -73,13 +73,13 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     stream.added("a", 80);
     stream.added("b", 4);
     stream.send_event(&set_end(99));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(last(), Some(80.into()));
     stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (_, stream) = world.server.watch().await;
     stream.added("b", 4);
     stream.send_event(&set_end(199));
-    run_until_idle().await;
+    run_ready_tasks().await;
     assert_eq!(last(), Some(199.into()));
 }
 

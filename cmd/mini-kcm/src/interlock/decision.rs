@@ -32,9 +32,9 @@ impl OwnSettings {
     }
 }
 
-/// The controllers that may run now, and whether this manager may lead.
+/// Which controllers are held back, and whether this manager must not lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AllowedControllers {
+pub struct InterlockDecision {
     /// The controllers that must not run, and why. All others may run.
     pub held_back: BTreeMap<&'static str, HeldBack>,
     /// Why this manager must not lead at all.
@@ -58,13 +58,13 @@ pub(super) fn decide(
     own_settings: &OwnSettings,
     managers: &Managers,
     foreign_writers: &ForeignWriters,
-) -> AllowedControllers {
+) -> InterlockDecision {
     let controllers = KNOWN.iter().filter(|it| own_settings.is_running(it) && own_settings.unaffected != Some(it.name));
     let reason = |it: &KnownController| {
         held_back_by_pod(own_settings, managers, it)
             .or_else(|| held_back_by_lease_or_writes(own_settings, managers, foreign_writers.get(it.name)))
     };
-    AllowedControllers {
+    InterlockDecision {
         held_back: controllers.filter_map(|it| Some((it.name, reason(it)?))).collect(),
         refusal: refusal(own_settings, managers),
     }
