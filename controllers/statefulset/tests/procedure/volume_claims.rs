@@ -95,7 +95,10 @@ async fn acceptance_sts_024_a_claim_that_the_cache_does_not_show_is_an_error_wit
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_sts_059_all_claims_are_owned_by_a_set_that_deletes_them() {
-    let (world, _manager) = World::running(with_claims(retention("Delete", "Retain"))).await;
+    let world = World::new();
+    let _manager = world.start().await;
+    world.set(with_claims(retention("Delete", "Retain")));
+    world.kubelet(20).await;
     for ordinal in 0..3 {
         assert_eq!(world.owners(&format!("data-web-{ordinal}")), ["StatefulSet/web"]);
     }
