@@ -48,18 +48,24 @@ impl Memory {
 
     /// Stores the notices that hold now. Returns those that did not hold before.
     pub(crate) fn update_notices(&self, uid: &Uid, holds: Vec<Notice>) -> Vec<Notice> {
-        let mut all = self.0.lock();
         if holds.is_empty() {
-            if let Some(memory) = all.get_mut(uid) {
-                memory.sent = Vec::new();
-            }
-            remove_if_empty(&mut all, uid);
+            self.clear(uid, |it| it.sent = Vec::new());
             return Vec::new();
         }
+        let mut all = self.0.lock();
         let memory = all.entry(uid.clone()).or_default();
         let new = holds.iter().filter(|it| !memory.sent.contains(it)).cloned().collect();
         memory.sent = holds;
         new
+    }
+
+    /// Clears a field of an entry, and removes the entry if nothing else is in it.
+    fn clear(&self, uid: &Uid, clear: impl FnOnce(&mut CronJobMemory)) {
+        let mut all = self.0.lock();
+        if let Some(memory) = all.get_mut(uid) {
+            clear(memory);
+            remove_if_empty(&mut all, uid);
+        }
     }
 
     /// From when times count if `last` in the status is in the future: from when this was first seen.
@@ -74,11 +80,7 @@ impl Memory {
 
     /// The time in the status is not in the future.
     pub(crate) fn clear_future_time(&self, uid: &Uid) {
-        let mut all = self.0.lock();
-        if let Some(memory) = all.get_mut(uid) {
-            memory.future_time = None;
-            remove_if_empty(&mut all, uid);
-        }
+        self.clear(uid, |it| it.future_time = None);
     }
 
     /// Keeps a change until the next sync writes it. So a time does not run twice, even if its Job is gone by then.
@@ -93,11 +95,7 @@ impl Memory {
 
     /// Removes the kept change, because it is stored.
     pub(crate) fn on_written(&self, uid: &Uid) {
-        let mut all = self.0.lock();
-        if let Some(memory) = all.get_mut(uid) {
-            memory.unwritten = None;
-            remove_if_empty(&mut all, uid);
-        }
+        self.clear(uid, |it| it.unwritten = None);
     }
 
     /// Whether a change, or a possible creation, is not in the stored status.
@@ -117,11 +115,7 @@ impl Memory {
 
     /// The outcome of that creation is known.
     pub(crate) fn clear_unanswered_create(&self, uid: &Uid) {
-        let mut all = self.0.lock();
-        if let Some(memory) = all.get_mut(uid) {
-            memory.unanswered_create = None;
-            remove_if_empty(&mut all, uid);
-        }
+        self.clear(uid, |it| it.unanswered_create = None);
     }
 
     /// The server has no such CronJob. Kept until the cache shows it too.
@@ -136,11 +130,7 @@ impl Memory {
 
     /// An event of the CronJob came, so it may exist.
     pub(crate) fn clear_gone(&self, uid: &Uid) {
-        let mut all = self.0.lock();
-        if let Some(memory) = all.get_mut(uid) {
-            memory.gone = false;
-            remove_if_empty(&mut all, uid);
-        }
+        self.clear(uid, |it| it.gone = false);
     }
 
     /// Stores that the schedule was edited at `now`. `was` is the CronJob before the edit.

@@ -189,14 +189,14 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let handler_ctx = ctx.clone();
     builder.on_change(&pods, None, move |change, lane| handlers::on_pod(&handler_ctx, change, lane));
     let (queue, finalizer_removals) = (ctx.queue.clone(), ctx.finalizer_removals.clone());
-    let syncing = ctx.clone();
+    let worker_ctx = ctx.clone();
     builder.workers(&queue, workers, move |key: ObjectKey| {
-        let ctx = syncing.clone();
+        let ctx = worker_ctx.clone();
         async move { sync::sync(&ctx, &key).await }
     });
-    let removing = ctx.clone();
+    let worker_ctx = ctx.clone();
     builder.workers(&finalizer_removals, workers, move |key: FinalizerRemovalKey| {
-        let ctx = removing.clone();
+        let ctx = worker_ctx.clone();
         async move { orphans::remove_unneeded_finalizers(&ctx, &key).await }
     });
     ctx

@@ -131,8 +131,8 @@ async fn create(
     template: &str,
 ) -> Result<(), VolumeClaimError> {
     let set = owners.set;
-    let body = body(set, owners, name, template)
-        .map_err(|source| VolumeClaimError::Template { name: name.to_owned(), source })?;
+    let body =
+        body(owners, name, template).map_err(|source| VolumeClaimError::Template { name: name.to_owned(), source })?;
     let created = ctx.api().create(&PersistentVolumeClaim::resource(), &set.meta.namespace, &body).await;
     let pod = owners.pod_name;
     match created {
@@ -157,12 +157,8 @@ async fn create(
 }
 
 /// The request body of a claim (`getPersistentVolumeClaims`). Labels of the selector replace those of the template.
-fn body(
-    set: &StatefulSet,
-    owners: &PossibleOwners<'_>,
-    name: &str,
-    template: &str,
-) -> Result<Value, serde_json::Error> {
+fn body(owners: &PossibleOwners<'_>, name: &str, template: &str) -> Result<Value, serde_json::Error> {
+    let set = owners.set;
     let mut claim: Value = serde_json::from_str(template)?;
     let metadata = &mut claim["metadata"];
     metadata["name"] = name.into();
