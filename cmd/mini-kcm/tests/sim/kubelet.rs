@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use clock::Timestamp;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use test_cluster::Change;
-use testing::sim::{World, Write};
+use testing::sim::{MAX_CLOCK_SKEW, World, Write};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 const MS: Duration = Duration::from_millis(1);
@@ -108,7 +109,7 @@ impl NodePod {
 
     fn set_ready(&self, node: &str, is_ready: bool) {
         let at = self.world.clock().wall().as_second();
-        let at = clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string();
+        let at = Timestamp::from_second(at).unwrap_or(Timestamp::UNIX_EPOCH).to_string();
         let status = if is_ready { "True" } else { "False" };
         self.world.cluster().update(PODS, &self.namespace, &self.name, |it| {
             it["spec"]["nodeName"] = node.into();
@@ -123,6 +124,16 @@ impl NodePod {
             self.world.cluster().remove(PODS, &self.namespace, &self.name);
         }
     }
+}
+
+/// Whether a pod is available for every manager, whose clock may be behind. Before, a status may have the right counters
+/// by accident.
+pub(crate) fn is_available(world: &World, pod: &Value, min_ready_seconds: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|it| it["type"] == "Ready" && it["status"] == "True");
+    let since: Option<Timestamp> = ready.and_then(|it| it["lastTransitionTime"].as_str()?.parse().ok());
+    let delay = min_ready_seconds.as_i64().filter(|it| *it > 0).map_or(0, |it| it + MAX_CLOCK_SKEW);
+    since.is_some_and(|it| it.as_second() + delay <= world.clock().wall().as_second())
 }
 
 /// Ends a pod with this phase.

@@ -8,11 +8,10 @@ mod users;
 
 use std::{sync::Arc, time::Duration};
 
-use clock::Timestamp;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use testing::sim::{MAX_CLOCK_SKEW, Scenario, World};
+use testing::sim::{Scenario, World};
 
 use crate::{
     kubelet::{self, NodePod, PodEvents},
@@ -145,14 +144,7 @@ fn first_unfinished(world: &World) -> Option<String> {
             if pod["spec"]["containers"][0]["image"] != *image {
                 return Some(format!("{} has not the template of {name}", pod["metadata"]["name"]));
             }
-            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let ready = conditions.iter().find(|it| it["type"] == "Ready" && it["status"] == "True");
-            // An old status may have the right counters by accident, until a new pod is available.
-            let since: Option<Timestamp> = ready.and_then(|it| it["lastTransitionTime"].as_str()?.parse().ok());
-            let min_ready = spec["minReadySeconds"].as_i64().filter(|it| *it > 0);
-            // The clock of the manager may be behind.
-            let delay = min_ready.map_or(0, |it| it + MAX_CLOCK_SKEW);
-            let is_available = since.is_some_and(|it| it.as_second() + delay <= world.clock().wall().as_second());
+            let is_available = kubelet::is_available(world, pod, &spec["minReadySeconds"]);
             if !is_available || pod["metadata"]["deletionTimestamp"].is_string() {
                 return Some(format!("{} is not available", pod["metadata"]["name"]));
             }

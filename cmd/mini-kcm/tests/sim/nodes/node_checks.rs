@@ -252,14 +252,15 @@ impl NodeChange<'_> {
 
     /// A node loses its taint when it is ready again, or when no node of the cluster is ready.
     fn check_lifted(&self, model: &Model, before: &NodeState) -> Checked {
-        let is_seemingly_down = |node: &Node| {
-            let state = node.state();
+        // The process may not have been shown the newest states yet.
+        let is_seemingly_down = |(name, node): (&String, &Node)| {
+            let states = model.possible_states(self.write, name, self.point.at);
             let is_silent = || node.was_silent_for(model.settings.grace, model.settings.in_flight, self.point.at);
-            !state.exists() || state.is_excluded || state.is_not_ready() || is_silent()
+            states.iter().any(|it| !it.exists() || it.is_excluded || it.is_not_ready()) || is_silent()
         };
         let is_cut_off = || {
             model.possible_modes(self.write, self.point.at).any(Modes::are_all_full)
-                || model.nodes.values().all(is_seemingly_down)
+                || model.nodes.iter().all(is_seemingly_down)
         };
         if matches!(before.ready, Some(Ready::True) | None) || is_cut_off() {
             return Ok(());

@@ -8,6 +8,7 @@ use super::{
     deployment_checks::condition,
     model::{ROLLBACK_TO, controller, revision, selects, text, without_hash},
 };
+use crate::kubelet;
 
 /// The condition Progressing after a rollout.
 const COMPLETE: &str = "True NewReplicaSetAvailable";
@@ -21,7 +22,7 @@ pub(super) fn first_unfinished(world: &World) -> Option<String> {
     let controllers = cluster.list(CONTROLLERS, HOME);
     let of_pods = || sets.iter().chain(&controllers);
     of_pods()
-        .find_map(|it| unfinished_set(it, &pods))
+        .find_map(|it| unfinished_set(world, it, &pods))
         .or_else(|| orphan(&pods, of_pods()))
         .or_else(|| orphan(&sets, deployments.iter()))
         .or_else(unfinished_deployment)
@@ -62,8 +63,8 @@ fn wrong_number(object: &Value, expected: &[(&str, i64)]) -> Option<String> {
     Some(format!("{field} of {name} is {}, not {number}", status[*field]))
 }
 
-/// All its pods are ready, and its status is right.
-fn unfinished_set(set: &Value, pods: &[Value]) -> Option<String> {
+/// All its pods are available, and its status is right.
+fn unfinished_set(world: &World, set: &Value, pods: &[Value]) -> Option<String> {
     let (name, replicas) = (text(&set["metadata"]["name"]), set["spec"]["replicas"].as_i64().unwrap_or_default());
     if is_deleting(set) {
         return Some(format!("{name} is being deleted"));
@@ -79,8 +80,9 @@ fn unfinished_set(set: &Value, pods: &[Value]) -> Option<String> {
     if i64::try_from(active.len()).ok() != Some(replicas) {
         return Some(format!("{name} has {} pods, not {replicas}", active.len()));
     }
-    if let Some(pod) = active.iter().find(|it| condition(&it["status"], "Ready")["status"] != "True") {
-        return Some(format!("{} of {name} is not ready", pod["metadata"]["name"]));
+    let min_ready_seconds = &set["spec"]["minReadySeconds"];
+    if let Some(pod) = active.iter().find(|it| !kubelet::is_available(world, it, min_ready_seconds)) {
+        return Some(format!("{} of {name} is not available", pod["metadata"]["name"]));
     }
     let counters = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
     let generation = set["metadata"]["generation"].as_i64().unwrap_or_default();
