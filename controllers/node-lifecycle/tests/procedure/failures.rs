@@ -35,6 +35,28 @@ async fn a_refused_taint_is_repeated_at_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_nodes_whose_syncs_fail_do_not_enqueue_each_other_without_a_pause() {
+    let world = World::with(&["a", "b", "c", "d", "e"]);
+    let _manager = world.start().await;
+    // Without a limit the test would not end when they do.
+    let mut failures = 0;
+    world.fail_requests(move |line, _| {
+        failures += usize::from(line.starts_with("patch nodes"));
+        if line.starts_with("patch nodes") && failures < 1_000 { failure(500, "InternalError") } else { None }
+    });
+    // Both wait for a taint, and are silent at the second 50.
+    ["a", "b"].iter().for_each(|it| world.post(it, "False"));
+    world.kubelets(&["c", "d", "e"], 80 * SEC).await;
+    for line in ["patch nodes/status a", "patch nodes/status b"] {
+        let count = world.call_count(line);
+        assert!((4..=60).contains(&count), "{line}: {count}");
+    }
+    world.fail_requests(|_, _| None);
+    world.kubelets(&["c", "d", "e"], 110 * SEC).await;
+    assert_eq!(["a", "b"].map(|it| world.no_execute(it)), [["unreachable"], ["unreachable"]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_patch_of_a_ready_node_is_repeated_without_another_change() {
     for is_label in [false, true] {
         let world = World::with(&["a", "b"]);
