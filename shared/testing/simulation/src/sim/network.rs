@@ -74,7 +74,7 @@ async fn transmit(world: World, from: Arc<ProcessRun>, request: Request<Body>) -
     if asked.is_watch() {
         return Ok(answer.map(|body| Stream::wrap(body, world, from.name.clone(), number, asked.resource)));
     }
-    if asked.is_list() && world.has_delivery_callback() {
+    if asked.is_list() && asked.is_of_informer() && world.has_delivery_callback() {
         return report_list(&world, &from, &asked, answer).await;
     }
     Ok(answer)

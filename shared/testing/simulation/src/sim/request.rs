@@ -111,6 +111,11 @@ impl SimRequest {
         self.method == Method::GET && !self.resource.is_empty() && self.name.is_empty() && !self.is_watch()
     }
 
+    /// False for a list that fills no cache, such as one that looks for the traces of other managers.
+    pub(crate) fn is_of_informer(&self) -> bool {
+        self.user_agent.ends_with("/shared-informers")
+    }
+
     /// True for the Lease of the sender's leader election.
     pub(crate) fn is_lease(&self) -> bool {
         self.of_election

@@ -69,7 +69,7 @@ type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Se
 
 type DeliveryCallback = Box<dyn FnMut(&Delivery) + Send>;
 
-/// What a process gets of a resource: one line of a watch, or one list.
+/// What a process gets of a resource: one line of a watch, or one list of an informer.
 pub struct Delivery<'a> {
     /// The process, such as `a#1`.
     pub by: &'a str,
