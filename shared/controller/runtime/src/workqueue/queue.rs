@@ -11,7 +11,7 @@ use crate::workqueue::{
     meters::{Gauges, Meters, QueueStatus, Readable},
 };
 
-/// A work queue, cheap to clone. It has no task of its own: each waiting `get` also waits for the next deadline.
+/// A work queue, cheap to clone. It has no task of its own: one of the waiting `get` calls also waits for the next deadline.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -21,6 +21,8 @@ struct Inner<K> {
     /// One notification for each queued key. All waiting `get` calls are notified when the next deadline becomes
     /// earlier and when the queue shuts down.
     wake: Notify,
+    /// Locked by the `get` that waits for the next deadline. If all of them did, each deadline would wake all workers.
+    timer: tokio::sync::Mutex<()>,
     drained: Notify,
     meters: Meters,
 }
@@ -44,6 +46,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
             clock,
             core: Mutex::new(Core::new(backoff)),
             wake: Notify::new(),
+            timer: tokio::sync::Mutex::new(()),
             drained: Notify::new(),
             meters: Meters::new(name, metrics),
         });
@@ -118,17 +121,27 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     ///
     /// Dropping the future loses no key and no notification.
     pub async fn get(&self) -> Option<K> {
+        // When this `get` ends or is dropped, another one that waits gets the lock.
+        let mut timer = None;
         loop {
-            // Register for a notification before the check, so that an add between check and wait is not missed. Each
-            // waiting `get` uses the earliest deadline, so a dropped `get` does not remove the timer of another.
+            // Register for a notification before the check, so that an add between check and wait is not missed.
             let mut woken = pin!(self.0.wake.notified());
             woken.as_mut().enable();
             match self.try_get() {
                 TryGet::Key(key) => return Some(key),
                 TryGet::End => return None,
-                TryGet::Nothing { until: None } => woken.await,
-                // Notification or deadline: the next check handles both.
-                TryGet::Nothing { until: Some(deadline) } => drop(tokio::time::timeout_at(deadline, woken).await),
+                TryGet::Nothing { until: None } => {
+                    timer = None;
+                    woken.await;
+                }
+                // Notification, deadline or lock: the next check handles all.
+                TryGet::Nothing { until: Some(deadline) } if timer.is_some() => {
+                    drop(tokio::time::timeout_at(deadline, woken).await);
+                }
+                TryGet::Nothing { until: Some(_) } => tokio::select! {
+                    () = woken => {}
+                    locked = self.0.timer.lock() => timer = Some(locked),
+                },
             }
         }
     }

@@ -1,13 +1,16 @@
 use std::{
     collections::HashSet,
+    future::{Future, poll_fn},
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use futures::FutureExt;
 use tokio::{task::yield_now, time::sleep};
 
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
 
 fn queue(backoff: Backoff) -> (Queue<u32>, Clock, Metrics) {
     let (clock, metrics) = (Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
@@ -60,6 +63,49 @@ async fn a_timer_remains_when_its_get_returns_another_key() {
     }
     got.sort_unstable();
     assert_eq!(got, [(1, 10 * MS), (2, Duration::ZERO), (3, 20 * MS)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_wakes_one_worker_and_another_waits_for_the_next() {
+    let (queue, clock, _) = queue(Backoff::default());
+    let (polls, last) = (Arc::new(AtomicU32::new(0)), clock.now() + 100 * SEC);
+    for _ in 0..8 {
+        let (queue, polls) = (queue.clone(), polls.clone());
+        tokio::spawn(async move {
+            loop {
+                let mut get = pin!(queue.get());
+                let key = poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    get.as_mut().poll(context)
+                });
+                queue.done(&key.await.unwrap());
+            }
+        });
+    }
+    (1..=100).for_each(|it| queue.add_after(it, it * SEC));
+    run_ready_tasks().await;
+    polls.store(0, Ordering::Relaxed);
+    tokio::time::sleep_until(last + MS).await;
+    assert!(queue.is_empty());
+    // One poll returns the key, one waits for the lock again, and one other worker takes it.
+    let polls = polls.load(Ordering::Relaxed);
+    assert!((200..=330).contains(&polls), "{polls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_kept_when_the_get_that_waits_for_it_is_dropped() {
+    let (queue, clock, _) = queue(Backoff::default());
+    queue.add_after(1, 10 * SEC);
+    let mut first = Box::pin(queue.get());
+    assert!(first.as_mut().now_or_never().is_none());
+    let second = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.get().await }
+    });
+    run_ready_tasks().await;
+    let start = clock.now();
+    drop(first);
+    assert_eq!((second.await.unwrap(), clock.now() - start), (Some(1), 10 * SEC));
 }
 
 #[tokio::test(start_paused = true)]
