@@ -125,8 +125,9 @@ pub fn start(builder: &mut Builder, options: Options) {
     let consistency =
         ConsistencyStore::new("daemonset_controller", "DaemonSet", read_own_writes, &metrics, clock.clone());
     let consistency = Arc::new(consistency);
-    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched());
-    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched());
+    let queue = builder.queue("daemonset", Backoff::default());
+    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched(), queue.clone());
+    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched(), queue.clone());
     let ctx = Arc::new(Ctx {
         control: PodControl::new(pod_writer, recorder.clone()),
         history: RevisionControl::new(revision_writer.clone(), HashLabel::OfName),
@@ -135,7 +136,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         memory: Memory::default(),
         consistency,
         compare_numbers,
-        queue: builder.queue("daemonset", Backoff::default()),
+        queue,
         meters: Meters::new(&metrics),
         call_limit: CallLimit::default(),
         clock,

@@ -116,14 +116,15 @@ pub fn start(builder: &mut Builder, options: Options) {
     let clock = builder.deps().clock.clone();
     let consistency = ConsistencyStore::new("deployment_controller", "Deployment", true, &metrics, clock.clone());
     let consistency = Arc::new(consistency);
-    let writer = ObjectWriter::recording(api, consistency.clone(), sets.watched());
+    let queue = builder.queue("deployment", Backoff::default());
+    let writer = ObjectWriter::recording(api, consistency.clone(), sets.watched(), queue.clone());
     let ctx = Arc::new(Ctx {
         writer,
         recorder,
         memory: Memory::default(),
         consistency,
         reports_terminating,
-        queue: builder.queue("deployment", Backoff::default()),
+        queue,
         meters: Meters::new(&metrics),
         clock,
         stopping: builder.deps().stopping.clone(),

@@ -175,7 +175,8 @@ fn start_for<K: Kind>(builder: &mut Builder, options: Options) {
     let kind = K::resource().kind;
     let consistency = ConsistencyStore::new(K::SKIPS_SUBSYSTEM, &kind, read_own_writes, &metrics, clock.clone());
     let consistency = Arc::new(consistency);
-    let writer = ObjectWriter::recording(api, consistency.clone(), pods.watched());
+    let queue = builder.queue(K::QUEUE, Backoff::default());
+    let writer = ObjectWriter::recording(api, consistency.clone(), pods.watched(), queue.clone());
     let ctx = Arc::new(Ctx::<K> {
         control: PodControl::new(writer, recorder.clone()),
         recorder,
@@ -183,7 +184,7 @@ fn start_for<K: Kind>(builder: &mut Builder, options: Options) {
         consistency,
         compares_cost,
         counts_terminating: counts_terminating && K::COUNTS_TERMINATING,
-        queue: builder.queue(K::QUEUE, Backoff::default()),
+        queue,
         meters: Meters::new(K::CONTROLLER, &metrics),
         call_limit: CallLimit::default(),
         clock,

@@ -143,8 +143,9 @@ pub fn start(builder: &mut Builder, options: Options) {
     let consistency =
         ConsistencyStore::new("statefulset_controller", "StatefulSet", read_own_writes, &metrics, clock.clone());
     let consistency = Arc::new(consistency);
-    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched());
-    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched());
+    let queue = builder.queue("statefulset", Backoff::default());
+    let pod_writer = ObjectWriter::recording(api.clone(), consistency.clone(), pods.watched(), queue.clone());
+    let revision_writer = ObjectWriter::recording(api, consistency.clone(), revisions.watched(), queue.clone());
     let ctx = Arc::new(Ctx {
         writer: pod_writer,
         history: RevisionControl::new(revision_writer.clone(), HashLabel::First),
@@ -154,7 +155,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         consistency,
         compare_semantically,
         gates: Gates { max_unavailable, recreate },
-        queue: builder.queue("statefulset", Backoff::default()),
+        queue,
         meters: Meters::new(&metrics),
         call_limit: CallLimit::default(),
         clock,

@@ -1,6 +1,6 @@
 //! Adoption and release of pods, and sets that are deleted.
 
-use harness::{failure, pass};
+use harness::{NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 
 use crate::world::{MS, SEC, World};
@@ -20,6 +20,29 @@ async fn acceptance_rs_031_an_orphan_is_adopted_and_nothing_is_created() {
         "controller": true, "blockOwnerDeletion": true }]);
     assert_eq!(patches[0]["metadata"], json!({ "uid": uid, "ownerReferences": owner }));
     assert_eq!(world.count("availableReplicas"), 1);
+}
+
+/// The cache knows such a pod only as an orphan, so the change that it shows then names no set.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_pod_that_is_lost_before_it_was_observed_is_replaced_within_seconds() {
+    for is_removed in [true, false] {
+        let world = World::new();
+        world.add_pod("orphan");
+        let _manager = world.start().await;
+        world.cluster.freeze_watches("pods");
+        world.set(1, json!({}));
+        pass(SEC).await;
+        assert_eq!((world.call_count("patch pods"), world.call_count("create pods")), (1, 0));
+        if is_removed {
+            world.cluster.remove("pods", NAMESPACE, "orphan");
+        } else {
+            world.orphan("orphan");
+            world.relabel("orphan", "other");
+        }
+        world.relist("pods");
+        pass(15 * SEC).await;
+        assert_eq!((world.call_count("create pods"), world.own().len()), (1, 1), "{is_removed}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

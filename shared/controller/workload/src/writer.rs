@@ -1,8 +1,8 @@
 use std::{fmt, sync::Arc};
 
-use api::{Typed, Uid, Version};
+use api::{ObjectKey, Typed, Uid, Version};
 use client::{Api, ApiError, Patch, Written};
-use controller::ConsistencyStore;
+use controller::{ConsistencyStore, Queue};
 use informer::Watched;
 use serde_json::{Map, Value, json};
 
@@ -17,6 +17,8 @@ type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 pub struct ObjectWriter {
     api: Api,
     on_written: OnWritten,
+    /// The cache that shows adoptions, and the queue of the owners.
+    adoptions: Option<(Arc<dyn Watched>, Queue<ObjectKey>)>,
 }
 
 impl ObjectWriter {
@@ -24,13 +26,29 @@ impl ObjectWriter {
     /// that the cache must show before the next sync. A deletion returns no resourceVersion.
     #[must_use]
     pub fn new(api: Api, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
-        Self { api, on_written: Arc::new(on_written) }
+        Self { api, on_written: Arc::new(on_written), adoptions: None }
     }
 
-    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it.
+    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it. Enqueues as
+    /// [`ObjectWriter::enqueueing`].
     #[must_use]
-    pub fn recording(api: Api, consistency: Arc<ConsistencyStore>, cache: Arc<dyn Watched>) -> Self {
+    pub fn recording(
+        api: Api,
+        consistency: Arc<ConsistencyStore>,
+        cache: Arc<dyn Watched>,
+        queue: Queue<ObjectKey>,
+    ) -> Self {
+        let shown_by = cache.clone();
         Self::new(api, move |owner, version| consistency.record_write(owner, &cache, version))
+            .enqueueing(shown_by, queue)
+    }
+
+    /// Enqueues the owner of an adopted object in `queue` when `cache` has passed the adoption. The object may be gone
+    /// or changed by then. If no watch was open in between, the cache knows only its state as an orphan, so no event
+    /// enqueues the owner.
+    #[must_use]
+    pub fn enqueueing(self, cache: Arc<dyn Watched>, queue: Queue<ObjectKey>) -> Self {
+        Self { adoptions: Some((cache, queue)), ..self }
     }
 
     /// The same with another client.
@@ -51,7 +69,17 @@ impl ObjectWriter {
         if let Some(finalizer) = owner.finalizer {
             metadata["finalizers"] = json!([finalizer]);
         }
-        self.patch(&owner.uid, object, &metadata).await
+        let written = self.patch(&owner.uid, object, &metadata).await?;
+        if let Some((cache, queue)) = &self.adoptions {
+            let enqueue = {
+                let (queue, key) = (queue.clone(), owner.key());
+                move || queue.add(key)
+            };
+            if cache.call_when_passed(written.version.clone(), Box::new(enqueue.clone())) {
+                enqueue();
+            }
+        }
+        Ok(written)
     }
 
     /// Removes the reference to `owner` from an object, and its finalizer too.
