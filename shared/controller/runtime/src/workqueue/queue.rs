@@ -139,6 +139,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
                     drop(tokio::time::timeout_at(deadline, woken).await);
                 }
                 TryGet::Nothing { until: Some(_) } => tokio::select! {
+                    biased;
                     () = woken => {}
                     locked = self.0.timer.lock() => timer = Some(locked),
                 },
