@@ -157,7 +157,6 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let clock = builder.deps().clock.clone();
     let consistency =
         Arc::new(ConsistencyStore::new("job_controller", "Job", read_own_writes, &metrics, clock.clone()));
-    let queue = builder.queue("job", BACKOFF);
     let writer = ObjectWriter::new(api, {
         let (memory, consistency, cache) = (memory.clone(), consistency.clone(), pods.watched());
         move |job, version| {
@@ -166,7 +165,6 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
             }
         }
     });
-    let writer = writer.enqueueing(pods.watched(), queue.clone());
     let control = PodControl::new(writer, recorder.clone());
     let ctx = Arc::new(Ctx {
         control_without_limit: control.with_client(builder.unlimited_api()),
@@ -176,7 +174,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         consistency,
         clear_start_time,
         managed_jobs: ManagedJobs::from_flag(&managed_by),
-        queue,
+        queue: builder.queue("job", BACKOFF),
         finalizer_removals: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
         call_limit: CallLimit::default(),

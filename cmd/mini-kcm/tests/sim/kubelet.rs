@@ -126,8 +126,8 @@ impl NodePod {
     }
 }
 
-/// Whether a pod is available for every manager, whose clock may be behind. Before, a status may have the right counters
-/// by accident.
+/// Whether a pod is available for every manager, whose clock may be behind. Until then, a status may have the right
+/// counters by accident.
 pub(crate) fn is_available(world: &World, pod: &Value, min_ready_seconds: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|it| it["type"] == "Ready" && it["status"] == "True");

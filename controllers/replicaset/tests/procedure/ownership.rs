@@ -2,6 +2,7 @@
 
 use harness::{NAMESPACE, failure, pass};
 use serde_json::{Value, json};
+use test_cluster::Interception;
 
 use crate::world::{MS, SEC, World};
 
@@ -43,6 +44,22 @@ async fn an_adopted_pod_that_is_lost_before_it_was_observed_is_replaced_within_s
         pass(15 * SEC).await;
         assert_eq!((world.call_count("create pods"), world.own().len()), (1, 1), "{is_removed}");
     }
+}
+
+/// The answer comes when the cache has passed the adoption already.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_pod_that_is_lost_before_the_answer_is_replaced_within_seconds() {
+    let world = World::new();
+    world.add_pod("orphan");
+    world.fail_requests(|line, _| (line == "patch pods orphan").then_some(Interception::DelayAnswer(5 * SEC)));
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("pods");
+    world.set(1, json!({}));
+    pass(SEC).await;
+    world.cluster.remove("pods", NAMESPACE, "orphan");
+    world.relist("pods");
+    pass(20 * SEC).await;
+    assert_eq!((world.call_count("create pods"), world.own().len()), (1, 1), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use api::{ObjectKey, Typed, Uid, Version};
 use client::{Api, ApiError, Patch, Written};
@@ -7,6 +7,9 @@ use informer::Watched;
 use serde_json::{Map, Value, json};
 
 use crate::Owner;
+
+/// The delay of the sync after an adoption. A webhook that changes each adopted object must not cause syncs without a pause.
+const RECHECK: Duration = Duration::from_secs(5);
 
 /// Called for each stored object with the uid of the owner and the resourceVersion.
 type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
@@ -17,7 +20,7 @@ type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 pub struct ObjectWriter {
     api: Api,
     on_written: OnWritten,
-    /// The cache that shows adoptions, and the queue of the owners.
+    /// The cache that shows adoptions, and the queue of owners.
     adoptions: Option<(Arc<dyn Watched>, Queue<ObjectKey>)>,
 }
 
@@ -29,8 +32,9 @@ impl ObjectWriter {
         Self { api, on_written: Arc::new(on_written), adoptions: None }
     }
 
-    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it. Enqueues as
-    /// [`ObjectWriter::enqueueing`].
+    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it. Enqueues the
+    /// owner of an adopted object in `queue` soon after `cache` has passed the adoption. The object may be gone or
+    /// changed by then. Without an open watch the cache knows it only as an orphan, so no event enqueues the owner.
     #[must_use]
     pub fn recording(
         api: Api,
@@ -38,17 +42,9 @@ impl ObjectWriter {
         cache: Arc<dyn Watched>,
         queue: Queue<ObjectKey>,
     ) -> Self {
-        let shown_by = cache.clone();
-        Self::new(api, move |owner, version| consistency.record_write(owner, &cache, version))
-            .enqueueing(shown_by, queue)
-    }
-
-    /// Enqueues the owner of an adopted object in `queue` when `cache` has passed the adoption. The object may be gone
-    /// or changed by then. If no watch was open in between, the cache knows only its state as an orphan, so no event
-    /// enqueues the owner.
-    #[must_use]
-    pub fn enqueueing(self, cache: Arc<dyn Watched>, queue: Queue<ObjectKey>) -> Self {
-        Self { adoptions: Some((cache, queue)), ..self }
+        let adoptions = Some((cache.clone(), queue));
+        let writer = Self::new(api, move |owner, version| consistency.record_write(owner, &cache, version));
+        Self { adoptions, ..writer }
     }
 
     /// The same with another client.
@@ -70,10 +66,12 @@ impl ObjectWriter {
             metadata["finalizers"] = json!([finalizer]);
         }
         let written = self.patch(&owner.uid, object, &metadata).await?;
-        if let Some((cache, queue)) = &self.adoptions {
+        // A webhook may remove the reference again, and then nothing has changed.
+        let adoptions = self.adoptions.as_ref().filter(|_| written.version != *object.meta().version);
+        if let Some((cache, queue)) = adoptions {
             let enqueue = {
                 let (queue, key) = (queue.clone(), owner.key());
-                move || queue.add(key)
+                move || queue.add_after(key, RECHECK)
             };
             if cache.call_when_passed(written.version.clone(), Box::new(enqueue.clone())) {
                 enqueue();

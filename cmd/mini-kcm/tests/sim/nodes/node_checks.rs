@@ -8,7 +8,7 @@ use testing::sim::Write;
 
 use super::{
     Checked, LEASES, NODES,
-    model::{Model, NOT_READY, Node, NodeState, OUTAGE, Ready, Tainted, UNREACHABLE, condition, list, ready, text},
+    model::{Model, NOT_READY, NodeState, OUTAGE, Ready, Tainted, UNREACHABLE, condition, list, ready, text},
     timeline::Point,
     zones::Modes,
 };
@@ -252,16 +252,23 @@ impl NodeChange<'_> {
 
     /// A node loses its taint when it is ready again, or when no node of the cluster is ready.
     fn check_lifted(&self, model: &Model, before: &NodeState) -> Checked {
+        let now = self.point.at;
+        let oldest = model.oldest_base(self.write, NODES, now);
+        let all_down_at = |version: u64| {
+            model.nodes.values().all(|node| {
+                let periods = node.states.periods();
+                let state = periods.iter().rfind(|it| it.from.version <= version).map(|it| it.value);
+                state.is_none_or(|it| !it.exists() || it.is_excluded || it.is_not_ready())
+                    || node.was_silent_for(model.settings.grace, model.settings.in_flight, now)
+            })
+        };
         // The process may not have been shown the newest states yet.
-        let is_seemingly_down = |(name, node): (&String, &Node)| {
-            let states = model.possible_states(self.write, name, self.point.at);
-            let is_silent = || node.was_silent_for(model.settings.grace, model.settings.in_flight, self.point.at);
-            states.iter().any(|it| !it.exists() || it.is_excluded || it.is_not_ready()) || is_silent()
+        let versions = || {
+            let begins = model.nodes.values().flat_map(|it| it.states.periods()).map(|it| it.from.version);
+            begins.filter(|it| *it > oldest).chain([oldest])
         };
-        let is_cut_off = || {
-            model.possible_modes(self.write, self.point.at).any(Modes::are_all_full)
-                || model.nodes.iter().all(is_seemingly_down)
-        };
+        let is_cut_off =
+            || model.possible_modes(self.write, self.point.at).any(Modes::are_all_full) || versions().any(all_down_at);
         if matches!(before.ready, Some(Ready::True) | None) || is_cut_off() {
             return Ok(());
         }

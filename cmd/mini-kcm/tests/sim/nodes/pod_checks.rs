@@ -183,8 +183,10 @@ impl PodChange<'_> {
         let oldest = model.oldest_base(write, NODES, point.at);
         let is_possible = |it: &Period<NodeState>| it.until.is_none_or(|end| end.version > oldest);
         let versions = model.oldest_base(write, PODS, point.at);
-        // Then the taints of outages must have been lifted.
-        let is_cut_off = model.possible_modes(write, point.at).all(Modes::are_all_full);
+        // Then the taints of outages must have been lifted, unless the process is new and its writes are delayed.
+        let since = model.shown.watched_since(write.by, NODES);
+        let is_new = since.is_none_or(|it| it + model.settings.in_flight > point.at);
+        let is_cut_off = !is_new && model.possible_modes(write, point.at).all(Modes::are_all_full);
         let counts = |it: &&Taint| !is_cut_off || !OUTAGE.contains(&&*it.key);
         let mut earliest = None;
         let periods = node.states.periods();

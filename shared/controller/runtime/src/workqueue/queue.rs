@@ -11,7 +11,8 @@ use crate::workqueue::{
     meters::{Gauges, Meters, QueueStatus, Readable},
 };
 
-/// A work queue, cheap to clone. It has no task of its own: one of the waiting `get` calls also waits for the next deadline.
+/// A work queue, cheap to clone. It has no task of its own: one of the waiting `get` calls also waits for the next
+/// deadline.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -119,7 +120,8 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
 
     /// Waits for a key. The caller has it until [`Queue::done`]. `None` once the queue is shut down and empty.
     ///
-    /// Dropping the future loses no key and no notification.
+    /// Dropping the future loses no key and no notification. It must be polled until then, because it may have the timer of
+    /// the queue.
     pub async fn get(&self) -> Option<K> {
         // When this `get` ends or is dropped, another one that waits gets the lock.
         let mut timer = None;
@@ -130,10 +132,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
             match self.try_get() {
                 TryGet::Key(key) => return Some(key),
                 TryGet::End => return None,
-                TryGet::Nothing { until: None } => {
-                    timer = None;
-                    woken.await;
-                }
+                TryGet::Nothing { until: None } => woken.await,
                 // Notification, deadline or lock: the next check handles all.
                 TryGet::Nothing { until: Some(deadline) } if timer.is_some() => {
                     drop(tokio::time::timeout_at(deadline, woken).await);

@@ -264,8 +264,8 @@ impl World {
         self.0.invariants.lock().push((what, Box::new(holds)));
     }
 
-    /// Calls `callback` with everything that processes get from watches and lists from now on, at the moment at which
-    /// they get it. A process cannot know what it has not been shown. The closure must not own the world.
+    /// Calls `callback` with everything that processes get from watches and from lists of informers from now on, at the
+    /// moment at which they get it. A process cannot know what it has not been shown. The closure must not own the world.
     pub fn on_delivered(&self, callback: impl FnMut(&Delivery) + Send + 'static) {
         *self.0.delivery_callback.lock() = Some(Box::new(callback));
     }
