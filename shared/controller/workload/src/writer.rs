@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::Owner;
 
-/// The delay of the sync after an adoption. A webhook that changes each adopted object must not cause syncs without a pause.
+/// The delay of the sync after an adoption. A webhook that changes each adopted object must not cause syncs without a
+/// pause.
 const RECHECK: Duration = Duration::from_secs(5);
 
 /// Called for each stored object with the uid of the owner and the resourceVersion.

@@ -120,8 +120,8 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
 
     /// Waits for a key. The caller has it until [`Queue::done`]. `None` once the queue is shut down and empty.
     ///
-    /// Dropping the future loses no key and no notification. It must be polled until then, because it may have the timer of
-    /// the queue.
+    /// Dropping the future loses no key and no notification. It must be polled until then, because it may have the timer
+    /// of the queue.
     pub async fn get(&self) -> Option<K> {
         // When this `get` ends or is dropped, another one that waits gets the lock.
         let mut timer = None;
