@@ -149,7 +149,7 @@ pub(crate) async fn create_job(
     let body = job::body(cron_job, at, annotation_zone).map_err(SyncError::Template)?;
     let meta = &cron_job.meta;
     match ctx.api.create(&Job::resource(), &meta.namespace, &body).await {
-        Ok(Written { name, uid, version, creation }) => {
+        Ok(Written { name, uid, version, creation, .. }) => {
             ctx.consistency.record_write(&meta.uid, &ctx.jobs.watched(), &version);
             ctx.metrics.record_created(creation.unwrap_or_else(|| ctx.clock.wall().as_second()), at);
             ctx.send_event(cron_job, EventType::Normal, "SuccessfulCreate", format!("Created job {name}"));

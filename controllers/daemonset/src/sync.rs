@@ -82,7 +82,7 @@ async fn reconcile(ctx: &Ctx, set: &DaemonSet, owner: &Owner, selector: &Selecto
         }
     };
     // Listed after these calls, which may have taken long.
-    let Claimed { objects: pods, adopted } = claim_pods(ctx, owner, selector).await?;
+    let Claimed { objects: pods, adopted, .. } = claim_pods(ctx, owner, selector).await?;
     let nodes = nodes(ctx)?;
     let cluster = Cluster { nodes: &nodes, pods: &pods, compares_numbers: ctx.compare_numbers };
     let (now, generation) = (ctx.clock.now(), set.status.observed_generation);

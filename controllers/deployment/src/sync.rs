@@ -94,8 +94,8 @@ async fn reconcile(
     if let Some(wait) = resolve_unknown(ctx, deployment, owner).await? {
         return Ok(Outcome::Parked(wait));
     }
-    let Claimed { objects: mut sets, adopted } = claim_sets(ctx, owner, selector).await?;
-    if !adopted.is_empty() {
+    let Claimed { objects: mut sets, is_adoption_stored, .. } = claim_sets(ctx, owner, selector).await?;
+    if is_adoption_stored {
         // They have another resourceVersion now than in the cache, so that each change would be a conflict.
         return Ok(await_cache(ctx, deployment));
     }

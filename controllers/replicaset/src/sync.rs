@@ -88,7 +88,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     let orphans = ctx.pods.store().by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
     // A pod that has ended or is being deleted is neither adopted nor released.
     let candidates: Vec<Arc<Pod>> = own.iter().chain(&orphans).filter(|it| is_active(it)).cloned().collect();
-    let Claimed { objects: active, adopted } =
+    let Claimed { objects: active, adopted, .. } =
         claim(ctx.control.writer(), &owner, candidates, |it| selector.matches(&it.labels)).await?;
 
     // One time for all decisions about availability.
@@ -97,7 +97,6 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     let snapshot = Snapshot {
         set,
         active: &active,
-        has_adopted: !adopted.is_empty(),
         terminating: ctx.counts_terminating.then(terminating),
         streak: streak(&own, wanted(set), now),
         uncounted: if may_change { uncounted(ctx, &owner, selector) } else { 0 },
@@ -109,7 +108,9 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         let plan = plan(&snapshot);
         report(ctx, &owner, &snapshot, &plan, &own);
         next = plan.check_after();
-        let pods_to_delete = planned_deletions(ctx, &snapshot, &plan);
+        let mut pods_to_delete = planned_deletions(ctx, &snapshot, &plan);
+        // Pods are deleted only as they were seen. The next sync sees the adopted ones.
+        pods_to_delete.retain(|it| !adopted.contains(&it.meta.uid));
         let deleted = pods_to_delete.iter().map(|it| it.meta.uid.clone()).collect();
         let done = apply(ctx, &owner, &snapshot, &plan, pods_to_delete).await;
         if ctx.memory.is_namespace_terminating(&owner.uid, ctx.clock.now()) {

@@ -31,7 +31,6 @@ impl Base {
         Snapshot {
             set: &self.0,
             active: &[],
-            has_adopted: false,
             terminating: None,
             streak: Streak::default(),
             uncounted: 0,

@@ -215,7 +215,10 @@ impl Calls<'_> {
             return Err(ApplyError::Claims { pod: name, source });
         }
         match self.ctx.api().create(&Pod::resource(), &self.owner.namespace, &body).await {
-            Ok(written) => self.ctx.writer.on_written(&self.set.meta.uid, &written.version),
+            Ok(written) => {
+                self.ctx.writer.on_written(&self.set.meta.uid, &written.version);
+                self.ctx.writer.enqueue_when_passed(self.owner, written.version);
+            }
             Err(source) => {
                 // If the pod exists, the cache lags, or the name is in use by a pod of another owner.
                 if workload::is_from_server(&source) && !matches!(source, ApiError::AlreadyExists(_)) {

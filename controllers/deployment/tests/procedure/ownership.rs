@@ -2,6 +2,7 @@
 
 use harness::{NAMESPACE, name, pass};
 use serde_json::json;
+use test_cluster::Interception;
 
 use crate::world::{HASH, REVISION, SEC, World, annotation, image, owner, pairs};
 
@@ -21,6 +22,28 @@ async fn acceptance_deploy_074_an_orphan_with_the_template_is_adopted_and_not_re
     assert_eq!(world.response_count(409), 0, "nothing else is written before the cache shows the adoption");
     assert_eq!(world.call_count("create replicasets"), 0);
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
+}
+
+/// The answer of the server has no reference. Upstream continues too.
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_adoption_a_webhook_undoes_stops_no_rollout() {
+    let world = World::new();
+    let orphan = world.add_set("mine", "old", json!({ "app": "d" }), json!({}));
+    world.fail_requests(move |line, call| {
+        let is_adoption =
+            line == "patch replicasets mine" && String::from_utf8_lossy(&call.body).contains("ownerReferences");
+        let body = orphan.clone();
+        is_adoption.then(|| Interception::Answer { status: 200, headers: Vec::new(), body })
+    });
+    let _manager = world.start().await;
+    world.deploy(json!({}));
+    world.run_rollout().await;
+    assert_eq!(world.set_of("one")["spec"]["replicas"], 3, "{:?}", world.lines());
+    assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
+    let before = world.call_count("get deployments d");
+    assert!((1..=20).contains(&before), "{before}");
+    pass(60 * SEC).await;
+    assert_eq!(world.call_count("get deployments d"), before, "no adoption is tried without a change");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,8 +27,6 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) set: &'a ReplicaSet,
     /// Its pods that have not ended and are not being deleted.
     pub(crate) active: &'a [Arc<Pod>],
-    /// Some of these were just adopted, and the cache shows them as they were before.
-    pub(crate) has_adopted: bool,
     /// The number of its pods that are being deleted; `None` if they are not counted.
     pub(crate) terminating: Option<usize>,
     /// Its pods that failed at once.
@@ -77,8 +75,6 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let (wanted, active) = (wanted(snapshot.set), snapshot.active.len());
     match active.cmp(&wanted) {
         Ordering::Equal => Plan { pods: PodChange::Keep, waiting: None },
-        // A deletion is only for the state of the pod that was evaluated. The next sync sees the adopted ones.
-        Ordering::Greater if snapshot.has_adopted => Plan { pods: PodChange::Keep, waiting: None },
         Ordering::Greater => Plan { pods: PodChange::Delete((active - wanted).min(BURST)), waiting: None },
         Ordering::Less if snapshot.namespace_terminates => {
             Plan { pods: PodChange::Keep, waiting: Some(CreationWaitCause::Namespace) }
@@ -146,12 +142,6 @@ mod tests {
         assert_eq!([change(1_000, 0), change(1_000, 600)], [PodChange::Create(500), PodChange::Create(400)]);
         assert_eq!([change(0, 1_200), change(0, 200)], [PodChange::Delete(500), PodChange::Delete(200)]);
         assert_eq!(change(i32::MAX, 1), PodChange::Create(500));
-    }
-
-    #[test]
-    fn nothing_is_deleted_in_a_sync_that_adopted_pods() {
-        assert_eq!(check(1, 2, |it| it.has_adopted = true).pods, PodChange::Keep);
-        assert_eq!(check(3, 2, |it| it.has_adopted = true).pods, PodChange::Create(1));
     }
 
     #[test]

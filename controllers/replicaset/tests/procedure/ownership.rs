@@ -62,6 +62,28 @@ async fn an_adopted_pod_that_is_lost_before_the_answer_is_replaced_within_second
     assert_eq!((world.call_count("create pods"), world.own().len()), (1, 1), "{:?}", world.lines());
 }
 
+/// The answer of the server has no reference.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_adoption_a_webhook_undoes_prevents_no_deletion_of_others() {
+    let (world, _manager) = World::running(2, json!({})).await;
+    world.add_pod("orphan");
+    let orphan = world.pod("orphan");
+    world.fail_requests(move |line, _| {
+        let body = orphan.clone();
+        (line == "patch pods orphan").then(|| Interception::Answer { status: 200, headers: Vec::new(), body })
+    });
+    let mut own = world.own();
+    own.sort();
+    world.scale(0);
+    pass(60 * SEC).await;
+    let mut deleted: Vec<String> =
+        world.lines().iter().filter_map(|it| it.strip_prefix("delete pods ").map(str::to_owned)).collect();
+    deleted.sort();
+    assert_eq!(deleted, own, "{:?}", world.lines());
+    let count = world.call_count("patch pods orphan");
+    assert!((1..=4).contains(&count), "{count}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_rs_032_all_orphans_are_adopted_and_the_surplus_is_deleted() {
     let world = World::new();

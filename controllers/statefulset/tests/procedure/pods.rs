@@ -334,3 +334,25 @@ async fn a_surplus_pod_that_cannot_be_deleted_prevents_no_creation() {
     world.kubelet(30).await;
     assert_eq!(world.image("web-1"), "one", "a rollout begins when the surplus is gone");
 }
+
+/// The status does not change with the last creation, so no event of it causes a sync. Upstream creates the pod at the next
+/// resync.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_lost_before_it_was_observed_is_created_again() {
+    let world = World::new();
+    let mut refused = 0;
+    world.fail_requests(move |line, _| {
+        refused += usize::from(line == "create pods");
+        if line == "create pods" && refused <= 5 { failure(403, "Forbidden") } else { None }
+    });
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("pods");
+    world.set(json!({ "replicas": 1 }));
+    pass(SEC).await;
+    assert_eq!(world.call_count("create pods"), 6, "{:?}", world.lines());
+    world.cluster.remove("pods", NAMESPACE, "web-0");
+    world.cluster.compact();
+    world.cluster.break_watches("pods");
+    pass(60 * SEC).await;
+    assert_eq!(world.call_count("create pods"), 7, "{:?}", world.lines());
+}

@@ -27,8 +27,11 @@ pub enum Claim {
 pub struct Claimed<T> {
     /// All objects of the owner. Those that were just adopted are still in the state before the adoption.
     pub objects: Vec<Arc<T>>,
-    /// The objects that were just adopted.
+    /// The objects whose adoption was just answered. Their state is not known, so they must not be deleted.
     pub adopted: HashSet<Uid>,
+    /// Whether an adoption is stored, so that the cache will show it. A webhook may have removed the reference again.
+    /// Such an object counts all the same, as upstream, because it would happen to its replacement too.
+    pub is_adoption_stored: bool,
 }
 
 /// Why the objects of an owner could not be claimed.
@@ -126,35 +129,37 @@ pub async fn claim<T: Typed>(
     // An object that lost its owner while the cache was read is a candidate twice, and must not count twice.
     to_adopt.retain(|it| !objects.iter().any(|own| own.meta().uid == it.meta().uid));
     let released = release(writer, owner, to_release).await;
-    let adopted = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(writer, owner, to_adopt).await };
+    let answered = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(writer, owner, to_adopt).await };
     released?;
-    let adopted = adopted?;
-    let uids = adopted.iter().map(|it| it.meta().uid.clone()).collect();
-    objects.extend(adopted);
-    Ok(Claimed { objects, adopted: uids })
+    let answered = answered?;
+    let is_adoption_stored = answered.iter().any(|(_, is_stored)| *is_stored);
+    let adopted = answered.iter().map(|(it, _)| it.meta().uid.clone()).collect();
+    objects.extend(answered.into_iter().map(|(object, _)| object));
+    Ok(Claimed { objects, adopted, is_adoption_stored })
 }
 
+/// Each object of which the patch was answered, and whether the reference is stored.
 async fn adopt<T: Typed>(
     writer: &ObjectWriter,
     owner: &Owner,
     objects: Vec<Arc<T>>,
-) -> Result<Vec<Arc<T>>, ClaimError> {
+) -> Result<Vec<(Arc<T>, bool)>, ClaimError> {
     check_owner(writer, owner).await?;
     let calls = objects.into_iter().map(|object| async move {
         let outcome = writer.adopt(owner, &*object).await;
         (object, outcome)
     });
-    let mut adopted = Vec::new();
+    let mut answered = Vec::new();
     let mut failed = Failed::default();
     let mut calls = stream::iter(calls).buffered(MAX_CONCURRENT);
     while let Some((object, outcome)) = calls.next().await {
         match outcome {
-            Ok(_) => adopted.push(object),
+            Ok(is_stored) => answered.push((object, is_stored)),
             Err(err) if err.is_absence_of(object.meta().name) => {}
             Err(err) => failed.add(&*object, err),
         }
     }
-    failed.into_result::<T>().map(|()| adopted)
+    failed.into_result::<T>().map(|()| answered)
 }
 
 async fn release<T: Typed>(writer: &ObjectWriter, owner: &Owner, objects: Vec<Arc<T>>) -> Result<(), ClaimError> {

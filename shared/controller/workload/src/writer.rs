@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use api::{ObjectKey, Typed, Uid, Version};
 use client::{Api, ApiError, Patch, Written};
@@ -7,10 +7,6 @@ use informer::Watched;
 use serde_json::{Map, Value, json};
 
 use crate::Owner;
-
-/// The delay of the sync after an adoption. A webhook that changes each adopted object must not cause syncs without a
-/// pause.
-const RECHECK: Duration = Duration::from_secs(5);
 
 /// Called for each stored object with the uid of the owner and the resourceVersion.
 type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
@@ -21,8 +17,8 @@ type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 pub struct ObjectWriter {
     api: Api,
     on_written: OnWritten,
-    /// The cache that shows adoptions, and the queue of owners.
-    adoptions: Option<(Arc<dyn Watched>, Queue<ObjectKey>)>,
+    /// The cache that shows the writes, and the queue of owners.
+    watched: Option<(Arc<dyn Watched>, Queue<ObjectKey>)>,
 }
 
 impl ObjectWriter {
@@ -30,12 +26,11 @@ impl ObjectWriter {
     /// that the cache must show before the next sync. A deletion returns no resourceVersion.
     #[must_use]
     pub fn new(api: Api, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
-        Self { api, on_written: Arc::new(on_written), adoptions: None }
+        Self { api, on_written: Arc::new(on_written), watched: None }
     }
 
-    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it. Enqueues the
-    /// owner of an adopted object in `queue` soon after `cache` has passed the adoption. The object may be gone or
-    /// changed by then. Without an open watch the cache knows it only as an orphan, so no event enqueues the owner.
+    /// Records each write in `consistency`, so that the next sync of the owner waits until `cache` shows it. After an
+    /// adoption, [`ObjectWriter::enqueue_when_passed`] uses `cache` and `queue`.
     #[must_use]
     pub fn recording(
         api: Api,
@@ -43,9 +38,9 @@ impl ObjectWriter {
         cache: Arc<dyn Watched>,
         queue: Queue<ObjectKey>,
     ) -> Self {
-        let adoptions = Some((cache.clone(), queue));
+        let watched = Some((cache.clone(), queue));
         let writer = Self::new(api, move |owner, version| consistency.record_write(owner, &cache, version));
-        Self { adoptions, ..writer }
+        Self { watched, ..writer }
     }
 
     /// The same with another client.
@@ -60,25 +55,32 @@ impl ObjectWriter {
         &self.api
     }
 
-    /// Makes `owner` the controller of an orphan. The server rejects a second controller.
-    pub(crate) async fn adopt<T: Typed>(&self, owner: &Owner, object: &T) -> Result<Written, ApiError> {
+    /// Makes `owner` the controller of an orphan. The server rejects a second controller. False if the stored object does
+    /// not have the reference, because a webhook has removed it.
+    pub(crate) async fn adopt<T: Typed>(&self, owner: &Owner, object: &T) -> Result<bool, ApiError> {
         let mut metadata = json!({ "uid": object.meta().uid, "ownerReferences": [owner.controller_reference()] });
         if let Some(finalizer) = owner.finalizer {
             metadata["finalizers"] = json!([finalizer]);
         }
         let written = self.patch(&owner.uid, object, &metadata).await?;
-        // A webhook may remove the reference again, and then nothing has changed.
-        let adoptions = self.adoptions.as_ref().filter(|_| written.version != *object.meta().version);
-        if let Some((cache, queue)) = adoptions {
-            let enqueue = {
-                let (queue, key) = (queue.clone(), owner.key());
-                move || queue.add_after(key, RECHECK)
-            };
-            if cache.call_when_passed(written.version.clone(), Box::new(enqueue.clone())) {
-                enqueue();
-            }
+        if written.controller.as_ref() != Some(&owner.uid) {
+            return Ok(false);
         }
-        Ok(written)
+        self.enqueue_when_passed(owner, written.version);
+        Ok(true)
+    }
+
+    /// Enqueues the owner when the cache has passed a created or adopted object. If that was deleted or released while the
+    /// watch was interrupted, the cache has never shown whose it was, so no event enqueues the owner.
+    pub fn enqueue_when_passed(&self, owner: &Owner, version: Version) {
+        let Some((cache, queue)) = &self.watched else { return };
+        let enqueue = {
+            let (queue, key) = (queue.clone(), owner.key());
+            move || queue.add(key)
+        };
+        if cache.call_when_passed(version, Box::new(enqueue.clone())) {
+            enqueue();
+        }
     }
 
     /// Removes the reference to `owner` from an object, and its finalizer too.

@@ -45,6 +45,8 @@ pub struct Written {
     pub version: Version,
     /// creationTimestamp in seconds since the epoch, if the response contains it.
     pub creation: Option<i64>,
+    /// The UID of the owner that controls it.
+    pub controller: Option<Uid>,
 }
 
 /// A patch body with its media type.
@@ -406,13 +408,22 @@ impl Api {
             resource_version: Version,
             #[serde(default)]
             creation_timestamp: Option<Box<str>>,
+            #[serde(default)]
+            owner_references: Vec<StoredOwner>,
+        }
+        #[derive(Deserialize)]
+        struct StoredOwner {
+            uid: Uid,
+            #[serde(default)]
+            controller: bool,
         }
         // The server has stored the object. If the response cannot be read, the caller must look up the outcome.
         let StoredObject { metadata } =
             serde_json::from_slice(&response).map_err(|err| ApiError::unknown(format!("response to {path}: {err}")))?;
-        let StoredMetadata { name, uid, resource_version, creation_timestamp } = metadata;
+        let StoredMetadata { name, uid, resource_version, creation_timestamp, owner_references } = metadata;
         let creation = creation_timestamp.and_then(|it| it.parse::<Timestamp>().ok()).map(Timestamp::as_second);
-        Ok(Written { name, uid, version: resource_version, creation })
+        let controller = owner_references.into_iter().find(|it| it.controller).map(|it| it.uid);
+        Ok(Written { name, uid, version: resource_version, creation, controller })
     }
 }
 

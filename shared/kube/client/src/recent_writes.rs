@@ -176,7 +176,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_outcome_of_a_write_is_recorded() {
-        let seven = || Ok(Written { name: "a".into(), uid: Uid::default(), version: Version::from(7), creation: None });
+        let seven = || {
+            Ok(Written {
+                name: "a".into(),
+                uid: Uid::default(),
+                version: Version::from(7),
+                creation: None,
+                controller: None,
+            })
+        };
         let term_ended = || Err(ApiError::NotSent(crate::NotSent::TermEnded));
         let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
         let stored = Writes { newest: Some(Version::from(7)), ..Writes::default() };

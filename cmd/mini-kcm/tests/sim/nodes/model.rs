@@ -368,12 +368,13 @@ impl Model {
         self.terminated.since(oldest).copied().max().unwrap_or(0)
     }
 
-    /// True if a process knows that this node was tainted: it did so itself, or was shown the taint.
-    pub(super) fn knows_taint(&self, by: &str, tainted: &Tainted) -> bool {
+    /// True if a process knows that this node of the zone was tainted: it did so itself, or was shown the taint before the
+    /// node moved to another zone.
+    pub(super) fn knows_taint(&self, by: &str, zone: &str, tainted: &Tainted) -> bool {
         let Some(node) = self.nodes.get(&tainted.node).filter(|_| by != tainted.by) else { return true };
         let later = node.states.periods().into_iter().filter(|it| it.from.version >= tainted.point.version);
         let mut with_taint = later.take_while(|it| it.value.has_outage_taint());
-        with_taint.any(|it| self.shown.has_shown(by, NODES, &it))
+        with_taint.any(|it| it.value.zone == zone && self.shown.has_shown(by, NODES, &it))
     }
 
     /// When the present taint of a node began for this process. It does not begin anew after a gap that the process

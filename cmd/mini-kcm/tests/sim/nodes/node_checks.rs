@@ -295,7 +295,9 @@ impl NodeChange<'_> {
         all.push(tainted);
         let earlier: Vec<Tainted> = all.iter().rev().skip(1).cloned().collect();
         // One more than fits in the time between, because the first one needs no time.
-        for (Tainted { point, .. }, more) in earlier.into_iter().filter(|it| model.knows_taint(by, it)).zip(1_u32..) {
+        for (Tainted { point, .. }, more) in
+            earlier.into_iter().filter(|it| model.knows_taint(by, &zone, it)).zip(1_u32..)
+        {
             let passed = now.saturating_duration_since(point.at);
             let known = model.shown.known_before(by, NODES, settings.in_flight, point.at);
             let modes = model.modes.since(known).chain(model.modes.after(point.at, settings.in_flight));

@@ -19,10 +19,11 @@ struct Inner<K> {
     name: &'static str,
     clock: Clock,
     core: Mutex<Core<K>>,
-    /// One notification for each queued key. All waiting `get` calls are notified when the next deadline becomes
-    /// earlier and when the queue shuts down.
+    /// One notification for each key that is added or ready again. All waiting `get` calls are notified when the next
+    /// deadline changes and when the queue shuts down.
     wake: Notify,
-    /// Locked by the `get` that waits for the next deadline. If all of them did, each deadline would wake all workers.
+    /// Locked by the one `get` that waits for the next deadline, so that a deadline does not wake all workers. When it
+    /// returns, the next one checks for keys that are due.
     timer: tokio::sync::Mutex<()>,
     drained: Notify,
     meters: Meters,
@@ -120,10 +121,10 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
 
     /// Waits for a key. The caller has it until [`Queue::done`]. `None` once the queue is shut down and empty.
     ///
-    /// Dropping the future loses no key and no notification. It must be polled until then, because it may have the timer
-    /// of the queue.
+    /// Dropping the future loses no key and no notification. A future that is not dropped must be polled, because no other
+    /// `get` waits for deadlines while this one does.
     pub async fn get(&self) -> Option<K> {
-        // When this `get` ends or is dropped, another one that waits gets the lock.
+        // Released when this `get` returns or is dropped.
         let mut timer = None;
         loop {
             // Register for a notification before the check, so that an add between check and wait is not missed.
@@ -272,7 +273,7 @@ impl<K: Clone + Eq + Hash + Send> Readable for Inner<K> {
     fn read(&self) -> QueueStatus {
         let now = self.clock.now();
         let mut core = self.core.lock();
-        // While all workers are busy, no `get` queues the delayed keys that are due. A waiting `get` has its own timer.
+        // While all workers are busy, no `get` queues the delayed keys that are due. A waiting `get` would.
         let due = core.enqueue_due(now);
         let (depth, mut unfinished, mut longest) = (core.len(), Duration::ZERO, Duration::ZERO);
         for since in core.running() {

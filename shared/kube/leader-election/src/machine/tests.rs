@@ -105,8 +105,13 @@ fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
             Read(lease) => machine.on_response(RequestOutcome::Read(Box::new(lease)), now),
             Absent => machine.on_response(RequestOutcome::Absent, now),
             Stored(version) => {
-                let written =
-                    Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version), creation: None };
+                let written = Written {
+                    name: "kcm".into(),
+                    uid: Uid::new("u"),
+                    version: Version::from(version),
+                    creation: None,
+                    controller: None,
+                };
                 machine.on_response(RequestOutcome::Stored(written), now);
             }
             Failed => machine.on_response(RequestOutcome::Failed("request failed".to_owned()), now),

@@ -66,6 +66,24 @@ async fn a_timer_remains_when_its_get_returns_another_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_that_are_due_together_are_returned_together() {
+    let (queue, clock, _) = queue(Backoff::default());
+    let start = clock.now();
+    let getters: Vec<_> = (0..3)
+        .map(|_| {
+            let (queue, clock) = (queue.clone(), clock.clone());
+            tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and ends.
+        })
+        .collect();
+    run_ready_tasks().await;
+    (1..=3).for_each(|it| queue.add_after(it, 10 * MS));
+    for getter in getters {
+        let (key, at) = getter.await.unwrap();
+        assert_eq!((key.is_some(), at - start), (true, 10 * MS));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_wakes_one_worker_and_another_waits_for_the_next() {
     let (queue, clock, _) = queue(Backoff::default());
     let (polls, last) = (Arc::new(AtomicU32::new(0)), clock.now() + 100 * SEC);
