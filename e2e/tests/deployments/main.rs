@@ -116,6 +116,8 @@ async fn acceptance_deploy_080_a_rollout_that_is_handed_over_creates_no_pod_twic
         .await
         .unwrap();
         leader = launch(&plane, flavour).unwrap().short_lease().take_over_from(&mut leader, TIME_LIMIT).await.unwrap();
+        let left = nodes.uids(case.name).await.unwrap();
+        assert!(!left.is_disjoint(&before), "round {round}: the rollout is not complete when the successor leads");
         nodes.wait_for_state(&case, Want::all(PODS)).await.unwrap();
         let uids = nodes.uids(case.name).await.unwrap();
         assert!(uids.is_disjoint(&before), "round {round}: all pods are new");

@@ -83,6 +83,9 @@ async fn manifest_is_applied_twice_changed_scaled_and_patched() {
     let file = test.file("web.yaml", DEPLOYMENT);
     let apply = format!("apply -f {file}");
     test.expect(&apply, "deployment.apps/web created");
+    let rollout = |words: &str| test.run(&format!("rollout {words} deployment/web -n playground"));
+    let status = || assert!(rollout("status").contains("successfully rolled out"));
+    status();
     test.expect(&apply, "deployment.apps/web unchanged");
     test.expect(&apply, "configmap/settings unchanged");
     test.file("web.yaml", &DEPLOYMENT.replace("web:1", "web:2"));
@@ -90,6 +93,17 @@ async fn manifest_is_applied_twice_changed_scaled_and_patched() {
     test.expect("get deployment web -n playground -o wide", "example.com/web:2");
     test.expect("scale deployment web --replicas=5 -n playground", "deployment.apps/web scaled");
     test.expect("get deployment web -n playground -o jsonpath={.spec.replicas}", "5");
+    status();
+    test.run("set image deployment/web web=example.com/web:3 -n playground");
+    status();
+    let history = rollout("history");
+    assert!(history.lines().any(|it| it.starts_with("3 ")), "{history}");
+    rollout("undo");
+    status();
+    test.expect("get deployment web -n playground -o wide", "example.com/web:2");
+    for words in ["pause", "resume", "restart", "status"] {
+        rollout(words);
+    }
     let patch = r#"patch configmap settings -n playground --type=merge -p {"data":{"more":"yes"}}"#;
     test.expect(patch, "configmap/settings patched");
     test.expect("label configmap settings -n playground seen=true", "configmap/settings labeled");

@@ -141,6 +141,10 @@ mod tests {
             let allowed = if replicas == 0 { 0 } else { replicas + surge };
             assert_eq!(next.iter().sum::<i64>(), allowed, "{sizes:?} {before} -> {replicas}+{surge}: {next:?}");
             assert!(next.iter().all(|it| *it >= 0), "{next:?}");
+            let total: i64 = sizes.iter().sum();
+            let is_opposite = |(old, new): &(&i64, &i64)| if allowed > total { new < old } else { new > old };
+            let opposite = sizes.iter().zip(&next).find(is_opposite).filter(|_| before == total);
+            assert_eq!(opposite, None, "{sizes:?} -> {replicas}+{surge}: {next:?}");
         }
     }
 }

@@ -176,6 +176,18 @@ async fn acceptance_rs_048_a_resync_or_a_change_that_means_nothing_sends_no_requ
     assert_eq!(world.lines(), [""; 0]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_pod_enqueues_its_set_only() {
+    let (world, manager) = World::running(2, json!({})).await;
+    (0..5).for_each(|it| drop(world.named_set(&format!("other-{it}"), 0, json!({}))));
+    pass(SEC).await;
+    let adds = || manager.metric("workqueue_adds_total{name=\"replicaset\"}");
+    let before = adds();
+    world.update_pod(&world.pods()[0], |it| it["metadata"]["labels"]["more"] = json!("x"));
+    pass(SEC).await;
+    assert_eq!(adds(), before + 1);
+}
+
 /// How often a sync has listed the pods. The informer lists more of them at once.
 fn own_lists(world: &World) -> usize {
     world.cluster.requests().iter().filter(|it| it.verb == "list" && it.parameter("limit") == "100").count()
