@@ -99,9 +99,13 @@ impl Pacing {
         self.zones.keys().filter_map(|zone| self.next(zone, now)).collect()
     }
 
-    /// Removes the zones without nodes.
-    pub(crate) fn retain(&mut self, has_nodes: impl Fn(&Atom) -> bool) {
-        self.zones.retain(|zone, it| !it.waiting.is_empty() || has_nodes(zone));
+    /// Removes the zones without nodes. One whose last taint delays the next one is kept, because nodes may come back to it.
+    pub(crate) fn retain(&mut self, now: BootInstant, has_nodes: impl Fn(&Atom) -> bool) {
+        let default = self.default;
+        self.zones.retain(|zone, it| {
+            let is_recent = |at: BootInstant| it.interval.or(default).is_some_and(|it| now.saturating_since(at) < it);
+            !it.waiting.is_empty() || has_nodes(zone) || it.last.is_some_and(is_recent)
+        });
     }
 
     /// Sets the interval of all zones to that of a zone without a mode.

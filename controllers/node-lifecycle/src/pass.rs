@@ -21,7 +21,7 @@ pub(crate) fn pass(ctx: &Ctx) -> Outcome {
             ctx.meters.set_zone(zone, *counts);
         }
         let zones = state.nodes.zones();
-        state.pacing.retain(|zone| zones.contains(zone));
+        state.pacing.retain(now, |zone| zones.contains(zone));
         if state.disrupted_since.is_none() {
             // A zone that has only nodes that do not count has no mode, and must not keep the pace of an earlier one.
             for zone in zones.iter().filter(|it| !counts.contains_key(*it)) {

@@ -196,7 +196,7 @@ fn acceptance_node_019_full_disruption_ends_all_waits_until_it_is_over() {
 }
 
 #[test]
-fn zones_are_independent_and_are_forgotten_without_nodes() {
+fn zones_are_independent_and_are_forgotten_without_nodes_after_their_interval() {
     let mut pacing = Pacing::new(Some(TEN));
     for (zone, node) in [("x", "a"), ("y", "b"), ("x", "c"), ("y", "d")] {
         pacing.add(&atom(zone), &atom(node));
@@ -211,8 +211,12 @@ fn zones_are_independent_and_are_forgotten_without_nodes() {
     pacing.set_interval(&atom("x"), None, start());
     assert_eq!(next(&pacing, SEC), [("d".to_owned(), 9 * SEC)]);
     pacing.withdraw(&atom("x"), &atom("c"));
-    pacing.retain(|zone| **zone == *"none");
-    assert_eq!(pacing.zones.keys().map(|it| &**it).collect::<Vec<_>>(), ["y"], "a node waits in it");
+    let mut zones_at = |after| {
+        pacing.retain(start() + after, |_| false);
+        pacing.zones.keys().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(zones_at(9 * SEC), ["x", "y"], "a node that comes back must wait");
+    assert_eq!(zones_at(TEN), ["y"], "a node waits in it");
 }
 
 /// A zone as the list of all its turns and taints, and of the times at which its taints were allowed again.

@@ -39,7 +39,8 @@ pub(super) fn check_deployment(
     check_status(model, uid, deployment, &status, now)
 }
 
-/// The template becomes one of a ReplicaSet, because a user wants that. Nothing else of the spec changes.
+/// The template becomes one of a ReplicaSet that is or was its own, because a user wants that. Nothing else of the spec
+/// changes.
 fn check_rollback(
     model: &Model,
     uid: &str,
@@ -51,7 +52,7 @@ fn check_rollback(
     let (before, after) = (DeploymentSpec::of(old), DeploymentSpec::of(new));
     let template = after.template.clone();
     let is_all = DeploymentSpec { template: template.clone(), ..before } == after;
-    let mut sets = model.sets.values().filter(|it| it.owner.as_deref() == Some(uid));
+    let mut sets = model.sets.values().filter(|it| it.owner.as_deref() == Some(uid) || it.is_changed_lately(now));
     let is_demanded = old["metadata"]["annotations"][ROLLBACK_TO].is_string()
         && new["metadata"]["annotations"][ROLLBACK_TO].is_null()
         && deployment.rollbacks.recent(now).any(|it| *it);
