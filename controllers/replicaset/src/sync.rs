@@ -88,7 +88,7 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
     let orphans = ctx.pods.store().by_index(&PodIndex::Orphans(owner.namespace.clone()))?;
     // A pod that has ended or is being deleted is neither adopted nor released.
     let candidates: Vec<Arc<Pod>> = own.iter().chain(&orphans).filter(|it| is_active(it)).cloned().collect();
-    let Claimed { objects: active, adopted, .. } =
+    let Claimed { objects: active, adopted, is_adoption_stored } =
         claim(ctx.control.writer(), &owner, candidates, |it| selector.matches(&it.labels)).await?;
 
     // One time for all decisions about availability.
@@ -108,8 +108,8 @@ async fn reconcile<K: Kind>(ctx: &Ctx<K>, object: &K, selector: &Selector) -> Re
         let plan = plan(&snapshot);
         report(ctx, &owner, &snapshot, &plan, &own);
         next = plan.check_after();
-        let mut pods_to_delete = planned_deletions(ctx, &snapshot, &plan);
-        // Pods are deleted only as they were seen. The next sync sees the adopted ones.
+        // The next sync sees the present state of the adopted pods.
+        let mut pods_to_delete = if is_adoption_stored { Vec::new() } else { planned_deletions(ctx, &snapshot, &plan) };
         pods_to_delete.retain(|it| !adopted.contains(&it.meta.uid));
         let deleted = pods_to_delete.iter().map(|it| it.meta.uid.clone()).collect();
         let done = apply(ctx, &owner, &snapshot, &plan, pods_to_delete).await;

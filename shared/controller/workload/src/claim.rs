@@ -27,7 +27,7 @@ pub enum Claim {
 pub struct Claimed<T> {
     /// All objects of the owner. Those that were just adopted are still in the state before the adoption.
     pub objects: Vec<Arc<T>>,
-    /// The objects whose adoption was just answered. Their state is not known, so they must not be deleted.
+    /// The objects whose adoption was just answered. Their present state is not known.
     pub adopted: HashSet<Uid>,
     /// Whether an adoption is stored, so that the cache will show it. A webhook may have removed the reference again.
     /// Such an object counts all the same, as upstream, because it would happen to its replacement too.

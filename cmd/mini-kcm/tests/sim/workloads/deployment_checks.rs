@@ -39,8 +39,8 @@ pub(super) fn check_deployment(
     check_status(model, uid, deployment, &status, now)
 }
 
-/// The template becomes one of a ReplicaSet that is or was its own, because a user wants that. Nothing else of the spec
-/// changes.
+/// The template becomes one of a ReplicaSet, its own or one that was changed lately, because a user wants that. Nothing else of
+/// the spec changes.
 fn check_rollback(
     model: &Model,
     uid: &str,

@@ -22,6 +22,7 @@ pub(super) fn first_unfinished(world: &World) -> Option<String> {
     let controllers = cluster.list(CONTROLLERS, HOME);
     let of_pods = || sets.iter().chain(&controllers);
     of_pods()
+        .filter(|it| !is_garbage(it, &deployments))
         .find_map(|it| unfinished_set(world, it, &pods))
         .or_else(|| orphan(&pods, of_pods()))
         .or_else(|| orphan(&sets, deployments.iter()))
@@ -41,6 +42,14 @@ fn orphan<'a>(all: &[Value], owners: impl Iterator<Item = &'a Value> + Clone) ->
     let selects = |it: &Value| owners.clone().any(|owner| selects(selector(owner), &it["metadata"]["labels"]));
     let found = all.iter().filter(is_orphan).find(|it| selects(it))?;
     Some(format!("{} has no owner and is selected", found["metadata"]["name"]))
+}
+
+/// Whether its Deployment is gone. A process whose cache is late may create such a set, and the garbage collector deletes it.
+fn is_garbage(set: &Value, deployments: &[Value]) -> bool {
+    let owner = set["metadata"]["ownerReferences"].as_array().into_iter().flatten().find(|it| it["controller"] == true);
+    owner.is_some_and(|it| {
+        it["kind"] == "Deployment" && deployments.iter().all(|owner| owner["metadata"]["uid"] != it["uid"])
+    })
 }
 
 fn has_ended(pod: &Value) -> bool {
