@@ -77,7 +77,7 @@ pub(crate) async fn resolve_unknown_writes<K: Kind>(ctx: &Ctx<K>, owner: &Owner)
         if let Some(NewestPods { pod, list }) = newest_pods(ctx.api(), &owner.namespace).await {
             let awaited = if has_expired { list } else { pod };
             ctx.memory.await_version(&owner.uid, awaited.clone());
-            enqueue_when_passed(ctx, owner, awaited);
+            ctx.control.writer().enqueue_when_passed(owner, awaited);
         } else if has_expired {
             ctx.memory.expectations.expire_after(&owner.uid, RETRY_CHECK, ctx.clock.now());
         }
@@ -191,8 +191,8 @@ pub(crate) async fn create<K: Kind>(
         }
     }
     let CreateResults { failed, versions, outcomes, failure } = results;
-    let has_passed =
-        versions.into_iter().max_by_key(Version::number).is_some_and(|it| enqueue_when_passed(ctx, owner, it));
+    let newest = versions.into_iter().max_by_key(Version::number);
+    let has_passed = newest.is_some_and(|it| ctx.control.writer().enqueue_when_passed(owner, it));
     if has_passed && !ctx.memory.expectations.is_satisfied(&owner.uid, ctx.clock.now()) {
         ctx.queue.add(owner.key());
     }
@@ -244,13 +244,6 @@ pub(crate) fn is_current<K: Kind>(ctx: &Ctx<K>, set: &ReplicaSet) -> bool {
 
 fn expect_fewer<K: Kind>(ctx: &Ctx<K>, owner: &Owner, count: usize) {
     ctx.memory.expectations.lower(&owner.uid, i64::try_from(count).unwrap_or(i64::MAX), 0);
-}
-
-/// Enqueues the set when the cache has passed a version. A pod that was deleted while no watch was open causes no event.
-/// Returns true if the cache has passed it already.
-fn enqueue_when_passed<K: Kind>(ctx: &Ctx<K>, owner: &Owner, version: Version) -> bool {
-    let (queue, key) = (ctx.queue.clone(), owner.key());
-    ctx.pods.store().call_when_passed(version, Box::new(move || queue.add(key)))
 }
 
 #[derive(Default)]

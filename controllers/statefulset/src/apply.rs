@@ -217,7 +217,9 @@ impl Calls<'_> {
         match self.ctx.api().create(&Pod::resource(), &self.owner.namespace, &body).await {
             Ok(written) => {
                 self.ctx.writer.on_written(&self.set.meta.uid, &written.version);
-                self.ctx.writer.enqueue_when_passed(self.owner, written.version);
+                if self.ctx.writer.enqueue_when_passed(self.owner, written.version) {
+                    self.ctx.queue.add(self.owner.key());
+                }
             }
             Err(source) => {
                 // If the pod exists, the cache lags, or the name is in use by a pod of another owner.

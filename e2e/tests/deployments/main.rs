@@ -108,7 +108,7 @@ async fn acceptance_deploy_080_a_rollout_that_is_handed_over_creates_no_pod_twic
     for (round, flavour) in [Flavour::Ours, Flavour::Go, Flavour::Ours].into_iter().enumerate() {
         let before = nodes.uids(case.name).await.unwrap();
         let mut slow = template(case.name, &format!("{}", round + 2), &json!({}));
-        slow["metadata"]["annotations"][format!("{PREFIX}start-after")] = json!("1500ms");
+        slow["metadata"]["annotations"][format!("{PREFIX}start-after")] = json!("3s");
         nodes.admin.merge(&case.path(), &json!({ "spec": { "template": slow } })).await.unwrap();
         eventually("the first new pod", TIME_LIMIT, async || {
             Ok((!nodes.uids(case.name).await?.is_subset(&before)).then_some(()))

@@ -30,8 +30,7 @@ async fn a_set_whose_adoption_a_webhook_undoes_stops_no_rollout() {
     let world = World::new();
     let orphan = world.add_set("mine", "old", json!({ "app": "d" }), json!({}));
     world.fail_requests(move |line, call| {
-        let is_adoption =
-            line == "patch replicasets mine" && String::from_utf8_lossy(&call.body).contains("ownerReferences");
+        let is_adoption = line == "patch replicasets mine" && call.json()["metadata"]["ownerReferences"].is_array();
         let body = orphan.clone();
         is_adoption.then(|| Interception::Answer { status: 200, headers: Vec::new(), body })
     });

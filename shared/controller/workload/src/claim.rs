@@ -29,8 +29,8 @@ pub struct Claimed<T> {
     pub objects: Vec<Arc<T>>,
     /// The objects whose adoption was just answered. Their present state is not known.
     pub adopted: HashSet<Uid>,
-    /// Whether an adoption is stored, so that the cache will show it. A webhook may have removed the reference again.
-    /// Such an object counts all the same, as upstream, because it would happen to its replacement too.
+    /// Whether one of these adoptions is stored, so that the cache will show it. If a webhook has removed the reference, the
+    /// object counts all the same, as upstream: its replacement would lose the reference too.
     pub is_adoption_stored: bool,
 }
 

@@ -66,21 +66,21 @@ impl ObjectWriter {
         if written.controller.as_ref() != Some(&owner.uid) {
             return Ok(false);
         }
-        self.enqueue_when_passed(owner, written.version);
+        if let Some((_, queue)) = &self.watched
+            && self.enqueue_when_passed(owner, written.version)
+        {
+            queue.add(owner.key());
+        }
         Ok(true)
     }
 
-    /// Enqueues the owner when the cache has passed a created or adopted object. If that was deleted or released while the
-    /// watch was interrupted, the cache has never shown whose it was, so no event enqueues the owner.
-    pub fn enqueue_when_passed(&self, owner: &Owner, version: Version) {
-        let Some((cache, queue)) = &self.watched else { return };
-        let enqueue = {
-            let (queue, key) = (queue.clone(), owner.key());
-            move || queue.add(key)
-        };
-        if cache.call_when_passed(version, Box::new(enqueue.clone())) {
-            enqueue();
-        }
+    /// Enqueues the owner when the cache has passed a version. An object that was created or adopted, and deleted or released
+    /// while the watch was interrupted, causes no event that names its owner. Returns true, and enqueues nothing, if the cache
+    /// has passed the version already.
+    pub fn enqueue_when_passed(&self, owner: &Owner, version: Version) -> bool {
+        let Some((cache, queue)) = &self.watched else { return false };
+        let (queue, key) = (queue.clone(), owner.key());
+        cache.call_when_passed(version, Box::new(move || queue.add(key)))
     }
 
     /// Removes the reference to `owner` from an object, and its finalizer too.

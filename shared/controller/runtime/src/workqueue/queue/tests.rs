@@ -5,7 +5,10 @@ use std::{
 };
 
 use futures::FutureExt;
-use tokio::{task::yield_now, time::sleep};
+use tokio::{
+    task::{JoinHandle, yield_now},
+    time::sleep,
+};
 
 use super::*;
 
@@ -41,17 +44,22 @@ async fn a_delayed_key_is_returned_to_a_waiting_get_at_its_time() {
     assert!(tokio::time::timeout(Duration::from_secs(60), queue.get()).await.is_err(), "it fires once");
 }
 
+/// Three tasks that wait for a key. Each takes one and ends.
+async fn waiting_getters(queue: &Queue<u32>, clock: &Clock) -> Vec<JoinHandle<(Option<u32>, Instant)>> {
+    let getters = (0..3).map(|_| {
+        let (queue, clock) = (queue.clone(), clock.clone());
+        tokio::spawn(async move { (queue.get().await, clock.now()) })
+    });
+    let getters = getters.collect();
+    run_ready_tasks().await;
+    getters
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timer_remains_when_its_get_returns_another_key() {
     let (queue, clock, _) = queue(Backoff::default());
     let start = clock.now();
-    let getters: Vec<_> = (0..3)
-        .map(|_| {
-            let (queue, clock) = (queue.clone(), clock.clone());
-            tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and ends.
-        })
-        .collect();
-    run_ready_tasks().await;
+    let getters = waiting_getters(&queue, &clock).await;
     queue.add_after(1, 10 * MS);
     run_ready_tasks().await;
     queue.add(2);
@@ -69,13 +77,7 @@ async fn a_timer_remains_when_its_get_returns_another_key() {
 async fn keys_that_are_due_together_are_returned_together() {
     let (queue, clock, _) = queue(Backoff::default());
     let start = clock.now();
-    let getters: Vec<_> = (0..3)
-        .map(|_| {
-            let (queue, clock) = (queue.clone(), clock.clone());
-            tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and ends.
-        })
-        .collect();
-    run_ready_tasks().await;
+    let getters = waiting_getters(&queue, &clock).await;
     (1..=3).for_each(|it| queue.add_after(it, 10 * MS));
     for getter in getters {
         let (key, at) = getter.await.unwrap();
