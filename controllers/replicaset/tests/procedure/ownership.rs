@@ -62,6 +62,34 @@ async fn an_adopted_pod_that_is_lost_before_the_answer_is_replaced_within_second
     assert_eq!((world.call_count("create pods"), world.own().len()), (1, 1), "{:?}", world.lines());
 }
 
+/// The cache does not show yet that the orphan has failed.
+#[tokio::test(start_paused = true)]
+async fn in_a_sync_that_adopts_no_other_pod_is_deleted() {
+    let world = World::new();
+    world.add_pod("orphan");
+    pass(60 * SEC).await;
+    let set = world.set(1, json!({}));
+    world.add_pod("own");
+    world.update_pod("own", |it| {
+        it["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1",
+        "kind": "ReplicaSet", "name": "rs", "uid": set["metadata"]["uid"], "controller": true }])
+    });
+    let cluster = world.cluster.clone();
+    world.fail_requests(move |line, _| {
+        if line == "get replicasets rs" {
+            cluster.freeze_watches("pods");
+            cluster.update("pods", NAMESPACE, "orphan", |it| it["status"]["phase"] = json!("Failed"));
+        }
+        None
+    });
+    let _manager = world.start().await;
+    pass(SEC).await;
+    assert_eq!(world.owner("orphan"), Some(world.uid()));
+    world.cluster.unfreeze_watches("pods");
+    pass(60 * SEC).await;
+    assert_eq!(world.call_count("delete pods"), 0, "{:?}", world.lines());
+}
+
 /// The answer of the server has no reference.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_adoption_a_webhook_undoes_prevents_no_deletion_of_others() {
