@@ -1,4 +1,8 @@
-use std::{collections::BTreeSet, hash::Hash, num::NonZeroUsize, time::Duration};
+use std::{
+    hash::{BuildHasher, RandomState},
+    num::NonZeroUsize,
+    time::Duration,
+};
 
 use clock::{Instant, Timestamp};
 use fastrand::Rng;
@@ -37,40 +41,20 @@ pub(crate) struct ReportingComponent {
 pub(crate) struct Correlator {
     component: ReportingComponent,
     name_generator: NameGenerator,
-    groups: LruCache<AggregateKey, Similar>,
-    events: LruCache<EventKey, EventRecord>,
-    spam: LruCache<SpamKey, TokenBucket>,
+    keys: RandomState,
+    groups: LruCache<Key, Similar>,
+    events: LruCache<Key, EventRecord>,
+    spam: LruCache<Key, TokenBucket>,
 }
 
-/// The object of an event and its type. This is the key of the spam filter.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct SpamKey {
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
-    api_version: String,
-    type_: EventType,
-}
+/// The hash of what the entry is about. The texts themselves would take some MiB for full tables.
+type Key = u64;
 
-/// The key of aggregation.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct AggregateKey {
-    spam_key: SpamKey,
-    reason: String,
-}
-
-/// The key of counting. Each has one Event on the server.
-#[derive(PartialEq, Eq, Hash)]
-enum EventKey {
-    Single { aggregate_key: AggregateKey, field_path: String, message: String },
-    Combined(AggregateKey),
-}
-
-/// The messages of one aggregation key that have separate Events.
+/// The reports of one reason about one object.
 struct Similar {
     last: Instant,
-    messages: BTreeSet<String>,
+    /// The hashes of the messages that have separate Events.
+    messages: Vec<u64>,
 }
 
 struct EventRecord {
@@ -86,7 +70,7 @@ struct TokenBucket {
 }
 
 /// `LruCache::new` would allocate the memory of all entries now.
-fn empty_table<K: Eq + Hash, V>() -> LruCache<K, V> {
+fn empty_table<V>() -> LruCache<Key, V> {
     let mut table = LruCache::unbounded();
     table.resize(MAX_ENTRIES);
     table
@@ -97,6 +81,7 @@ impl Correlator {
         Self {
             component,
             name_generator: NameGenerator::new(rng),
+            keys: RandomState::new(),
             groups: empty_table(),
             events: empty_table(),
             spam: empty_table(),
@@ -107,56 +92,40 @@ impl Correlator {
     /// counted in the next Event of the same key.
     pub(crate) fn observe(&mut self, report: Report) -> Option<Event> {
         let Report { object, type_, reason, message, wall, at } = report;
-        let spam_key = SpamKey::new(&object, type_);
-        let aggregate_key = AggregateKey { spam_key: spam_key.clone(), reason: reason.clone() };
-        let similar =
-            self.groups.get_or_insert_mut(aggregate_key.clone(), || Similar { last: at, messages: BTreeSet::new() });
-        let (event_key, message) = if similar.record_message(&message, at) {
-            (EventKey::Combined(aggregate_key), format!("{COMBINED_PREFIX}{message}"))
-        } else {
-            let field_path = object.field_path.clone().unwrap_or_default();
-            (EventKey::Single { aggregate_key, field_path, message: message.clone() }, message)
-        };
+        let ObjectReference { kind, namespace, name, uid, api_version, field_path, .. } = &object;
+        let spam_key = self.keys.hash_one((kind, namespace, name, uid, api_version, type_));
+        let group_key = self.keys.hash_one((spam_key, &reason));
+        let similar = self.groups.get_or_insert_mut(group_key, || Similar { last: at, messages: Vec::new() });
+        let is_combined = similar.record_message(self.keys.hash_one(&message), at);
+        let separate = (!is_combined).then_some((field_path, &message));
+        let event_key = self.keys.hash_one((group_key, separate));
         let record = self.events.get_or_insert_mut(event_key, || EventRecord {
-            name: self.name_generator.next_name(&spam_key.name, wall),
+            name: self.name_generator.next_name(name.as_deref().unwrap_or_default(), wall),
             first: wall,
             count: 0,
         });
         record.count = record.count.saturating_add(1);
         // The spam filter is last, so that dropped reports are counted.
         let bucket = self.spam.get_or_insert_mut(spam_key, || TokenBucket { full_at: at });
+        let message = if is_combined { format!("{COMBINED_PREFIX}{message}") } else { message };
         bucket.try_take(at).then(|| build(&self.component, record, object, type_, reason, message, wall))
-    }
-}
-
-impl SpamKey {
-    fn new(object: &ObjectReference, type_: EventType) -> Self {
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        Self {
-            kind: text(&object.kind),
-            namespace: text(&object.namespace),
-            name: text(&object.name),
-            uid: text(&object.uid),
-            api_version: text(&object.api_version),
-            type_,
-        }
     }
 }
 
 impl Similar {
     /// Records a message and returns true if it uses the combined Event. The first nine messages have separate Events.
-    fn record_message(&mut self, message: &str, now: Instant) -> bool {
+    fn record_message(&mut self, message: u64, now: Instant) -> bool {
         if now.saturating_duration_since(self.last) > RESET_AFTER {
             self.messages.clear();
         }
         self.last = now;
-        if self.messages.contains(message) {
+        if self.messages.contains(&message) {
             return false;
         }
         if self.messages.len() + 1 >= COMBINE_FROM {
             return true;
         }
-        self.messages.insert(message.to_owned());
+        self.messages.push(message);
         false
     }
 }
