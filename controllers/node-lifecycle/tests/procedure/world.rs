@@ -8,7 +8,7 @@ use std::{
 
 use client::Limits;
 use clock::{Instant, Timestamp};
-use harness::{Manager, NAMESPACE, Standby, pass};
+use harness::{Manager, NAMESPACE, Standby, line, pass};
 use node_lifecycle_controller::{NAME, Options};
 use serde_json::{Value, json};
 use test_cluster::{Call, Interception};
@@ -268,6 +268,16 @@ impl World {
         written.map(|it| it.at.saturating_duration_since(self.start)).collect()
     }
 
+    /// The calls of the controller without the live reads of Leases.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.world.calls().into_iter().filter(|it| !is_lease_read(it)).collect()
+    }
+
+    /// The same as lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.calls().iter().map(line).collect()
+    }
+
     /// How often the controller has read a Lease live.
     pub(crate) fn lease_reads(&self) -> usize {
         self.cluster.requests().iter().filter(|it| is_lease_read(it)).count()
@@ -276,6 +286,7 @@ impl World {
     /// The reads of single Leases get what `respond` returns for the node.
     pub(crate) fn on_lease_read(&self, mut respond: impl FnMut(&str) -> Interception + Send + 'static) {
         self.cluster.intercept(move |call| match is_lease_read(call) {
+            true if call.verb == "get" => respond(call.path.rsplit('/').next().unwrap_or_default()),
             true => respond(call.query.rsplit("%3D").next().unwrap_or_default()),
             false => Interception::Pass,
         });
@@ -367,8 +378,10 @@ pub(crate) fn is_status(call: &Call) -> bool {
     call.resource == "nodes" && call.subresource == "status"
 }
 
-fn is_lease_read(call: &Call) -> bool {
-    call.verb == "list" && call.resource == "leases" && call.query.contains("fieldSelector")
+/// True for the live read of a Lease.
+pub(crate) fn is_lease_read(call: &Call) -> bool {
+    let is_single = call.verb == "get" || call.verb == "list" && call.query.contains("fieldSelector");
+    is_single && call.path.contains("/kube-node-lease/")
 }
 
 /// The names `prefix-1` to `prefix-count`.
