@@ -18,6 +18,10 @@ use crate::rules::{
 /// kubelet renews its Lease every 10 s.
 const SUSPECT: f64 = 0.75;
 
+/// The wait for the end of a grace period ends at a multiple of this time since boot, so that one timer serves many
+/// nodes.
+const TICK_MILLIS: u64 = 50;
+
 /// Pods are marked only if Ready is False for longer: a kubelet that restarts reports False for some seconds.
 const MARK_DELAY: Duration = Duration::from_secs(10);
 
@@ -174,7 +178,11 @@ impl Nodes {
             }
         };
         match grace.checked_sub(silent_for) {
-            Some(remaining) => Silence::Remaining(remaining + Duration::from_millis(1)),
+            Some(remaining) => {
+                let end = (now + remaining).as_millis() + 1;
+                let end = BootInstant::from_millis(end.next_multiple_of(TICK_MILLIS));
+                Silence::Remaining(end.saturating_since(now))
+            }
             None => Silence::Over,
         }
     }
