@@ -1,5 +1,7 @@
 //! At which pace the nodes of a zone are tainted.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use harness::{Manager, failure, pass};
 use node_lifecycle_controller::Options;
 use serde_json::json;
@@ -201,6 +203,28 @@ async fn rates_and_thresholds_of_the_user_apply() {
     let _manager = world.start_with(options).await;
     world.kubelets(&alive, 70 * SEC).await;
     assert_eq!(seconds(&world), [50, 52, 54, 56], "4 of 6 are 67 %, and the zone is large");
+}
+
+/// At a rate that is no limit.
+#[tokio::test(start_paused = true)]
+async fn each_of_many_silent_nodes_is_tainted_at_most_100_ms_after_its_own_grace_period() {
+    let grace = 20 * SEC;
+    let last = |number: u32| SEC + number * 97 * MS;
+    let world = World::new();
+    let (alive, dead) = zone(&world, "", 200, 100);
+    let options = Options { grace, rate: 1_000.0, secondary_rate: 1_000.0, ..Options::default() };
+    let _manager = world.start_with(options).await;
+    for (number, node) in (0..).zip(&dead) {
+        world.sleep_until(last(number)).await;
+        world.renew(node);
+    }
+    world.kubelets(&alive, 32 * SEC).await;
+    let tainted: BTreeMap<String, Duration> = world.taintings().into_iter().collect();
+    for (number, node) in (0..).zip(&dead) {
+        let at = tainted.get(node).copied();
+        assert!(at.is_some_and(|it| is_punctual(it, last(number) + grace)), "{node}: {at:?}");
+    }
+    assert_eq!(tainted.len(), dead.len());
 }
 
 #[tokio::test(start_paused = true)]

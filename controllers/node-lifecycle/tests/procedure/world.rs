@@ -283,6 +283,11 @@ impl World {
         self.cluster.requests().iter().filter(|it| is_lease_read(it)).count()
     }
 
+    /// The same with this verb.
+    pub(crate) fn lease_reads_by(&self, verb: &str) -> usize {
+        self.cluster.requests().iter().filter(|it| is_lease_read(it) && it.verb == verb).count()
+    }
+
     /// The reads of single Leases get what `respond` returns for the node.
     pub(crate) fn on_lease_read(&self, mut respond: impl FnMut(&str) -> Interception + Send + 'static) {
         self.cluster.intercept(move |call| match is_lease_read(call) {
@@ -379,7 +384,7 @@ pub(crate) fn is_status(call: &Call) -> bool {
 }
 
 /// True for the live read of a Lease.
-pub(crate) fn is_lease_read(call: &Call) -> bool {
+fn is_lease_read(call: &Call) -> bool {
     let is_single = call.verb == "get" || call.verb == "list" && call.query.contains("fieldSelector");
     is_single && call.path.contains("/kube-node-lease/")
 }
