@@ -67,7 +67,7 @@ const POD_WORKERS: usize = 4;
 const SAFE_GRACE: Duration = Duration::from_secs(45);
 
 /// The rights of upstream's ClusterRole `system:controller:node-controller` that this controller uses. The watches are
-/// those of the manager. It also reads single Leases: by a list where it may not get one, as with this role.
+/// those of the manager. The manager also reads single Leases for it.
 pub const PROFILE: Profile = Profile {
     requests: &[
         Right { group: "", resource: "nodes", verbs: &["get", "patch"] },
@@ -231,7 +231,7 @@ pub fn start(builder: &mut Builder, options: Options) {
             disrupted_since: None,
             stale_leases: None,
             unreadable_until: None,
-            must_list_leases: false,
+            may_get_leases: None,
             is_suspended: false,
         }),
         pace,
@@ -335,8 +335,8 @@ struct State {
     stale_leases: Option<(Version, BootInstant)>,
     /// A live read of a Lease failed. No node becomes Unknown until this time.
     unreadable_until: Option<BootInstant>,
-    /// Whether a GET of a Lease was refused.
-    must_list_leases: bool,
+    /// Whether the manager may get the Leases of nodes; `None` before the server was asked.
+    may_get_leases: Option<bool>,
     /// Whether the last check found the watches interrupted or stale.
     is_suspended: bool,
 }

@@ -6,11 +6,13 @@ use api::{Lease, Node, Typed};
 use client::{ApiError, READ_TIMEOUT, within};
 use clock::Timestamp;
 use informer::prove;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use workload::{Missed, observe};
 
 use crate::{Ctx, LEASES, State, nodes::Silence};
 
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// A proof that needs a new list takes longer than ten seconds.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait of a node whose silence could not be confirmed.
@@ -177,17 +179,35 @@ async fn prove_no_lease(ctx: &Ctx, node: &str) -> Option<Duration> {
     is_listed().then_some(RETRY)
 }
 
-/// Reads the Lease from the server. If a GET is refused, a list is used from then on: upstream's roles allow only that. A list
-/// can take 100 ms longer in a quiet cluster, until the watch cache of the server is as new as etcd (KEP-2340).
+/// Reads the Lease from the server: by a GET, or by a list if the manager may not get it. Upstream's role allows only the
+/// list. A list can take 100 ms longer in a quiet cluster, until the watch cache of the server is as new as etcd
+/// (KEP-2340).
 async fn read_lease(ctx: &Ctx, name: &str) -> Result<Option<Lease>, ApiError> {
     let resource = Lease::resource();
-    if !ctx.state.lock().must_list_leases {
-        match within(READ_TIMEOUT, ctx.reads.get_opt::<Lease>(&resource, LEASES, name)).await {
-            Err(ApiError::Refused(_)) => ctx.state.lock().must_list_leases = true,
-            outcome => return outcome,
-        }
+    if !may_get_leases(ctx).await {
+        return within(READ_TIMEOUT, ctx.reads.find::<Lease>(&resource, LEASES, name)).await;
     }
-    within(READ_TIMEOUT, ctx.reads.find::<Lease>(&resource, LEASES, name)).await
+    let read = within(READ_TIMEOUT, ctx.reads.get_opt::<Lease>(&resource, LEASES, name)).await;
+    if matches!(read, Err(ApiError::Refused(_))) {
+        // The right may have been removed.
+        ctx.state.lock().may_get_leases = None;
+    }
+    read
+}
+
+/// Asks the server once, so that it need not refuse a request.
+async fn may_get_leases(ctx: &Ctx) -> bool {
+    if let Some(known) = ctx.state.lock().may_get_leases {
+        return known;
+    }
+    let right = json!({ "group": "coordination.k8s.io", "resource": "leases", "namespace": LEASES, "verb": "get" });
+    let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": right } });
+    let Ok(answer) = within(READ_TIMEOUT, ctx.reads.post(ACCESS_REVIEWS, &review)).await else { return false };
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let is_allowed = answer["status"]["allowed"] == true;
+    ctx.state.lock().may_get_leases = Some(is_allowed);
+    is_allowed
 }
 
 /// Whether the node has been silent for its grace period, by what this process observed.

@@ -234,7 +234,7 @@ fn needs_other_taint(node: &Node) -> bool {
 /// The result of [`decide`].
 enum TaintDecision {
     Final(NoExecute),
-    /// It is the node's turn, if it is still silent.
+    /// The node is tainted if it is still silent.
     Confirm,
 }
 
@@ -249,7 +249,11 @@ fn decide(ctx: &Ctx, node: &Node, name: &Atom, has_turn: &mut bool, is_confirmed
     let is_suspended = live::is_suspended(ctx, &mut state);
     if has_no_execute(node) {
         state.pacing.withdraw(&zone, name);
-        return TaintDecision::Final(if is_suspended { NoExecute::Keep } else { NoExecute::Set });
+        return match is_suspended {
+            true => TaintDecision::Final(NoExecute::Keep),
+            false if !is_confirmed && needs_other_taint(node) => TaintDecision::Confirm,
+            false => TaintDecision::Final(NoExecute::Set),
+        };
     }
     state.pacing.add(&zone, name);
     let now = ctx.clock.boot();

@@ -6,7 +6,7 @@ use harness::{Manager, pass};
 use serde_json::json;
 use test_cluster::Interception;
 
-use crate::world::{MS, SEC, World, is_punctual, is_status, is_suspended};
+use crate::world::{MS, REVIEWS, SEC, World, is_punctual, is_status, is_suspended};
 
 const FAILED_READS: &str = "mini_kcm_node_lifecycle_failed_lease_reads_total";
 const SUSPENDED: &str =
@@ -14,38 +14,51 @@ const SUSPENDED: &str =
 const RESUMED: &str = "The watches of nodes and Leases work again, so silent nodes become Unknown";
 const BOTH: &[&str] = &["nodes", "leases"];
 
+/// Leases are read by GETs or by lists.
+fn may_get(world: &World, by_get: bool) {
+    if !by_get {
+        world.forbid_to_get_leases();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_becomes_unknown_until_the_cache_is_fresh() {
-    let world = World::with(&["a", "b", "dead"]);
-    let manager = world.start().await;
-    world.kubelets(&["a", "b", "dead"], 20 * SEC).await;
-    world.cluster.freeze_watches("leases");
-    world.kubelets(&["a", "b"], 65 * SEC).await;
-    assert!(is_suspended(&manager));
-    assert_eq!(world.logged("The Lease was renewed, but the cache does not show it").len(), 1);
-    assert_eq!(world.logged(SUSPENDED).len(), 1);
-    assert_eq!(world.lines(), [""; 0], "the dead node does not become Unknown either");
-    assert!(world.lease_reads() <= 3, "{}", world.lease_reads());
-    world.kubelets(&["a", "b"], 200 * SEC).await;
-    assert!(!is_suspended(&manager));
-    assert_eq!((world.logged(SUSPENDED).len(), world.logged(RESUMED).len()), (1, 1));
-    assert_eq!((world.ready("a"), world.ready("b")), ("True".into(), "True".into()));
-    assert_eq!(world.ready("dead"), "Unknown", "decisions are made again");
-    assert_eq!(world.no_execute("dead"), ["unreachable"]);
-    assert_eq!(manager.metric(FAILED_READS), 0);
+    for by_get in [true, false] {
+        let world = World::with(&["a", "b", "dead"]);
+        may_get(&world, by_get);
+        let manager = world.start().await;
+        world.kubelets(&["a", "b", "dead"], 20 * SEC).await;
+        world.cluster.freeze_watches("leases");
+        world.kubelets(&["a", "b"], 65 * SEC).await;
+        assert!(is_suspended(&manager));
+        assert_eq!(world.logged("The Lease was renewed, but the cache does not show it").len(), 1);
+        assert_eq!(world.logged(SUSPENDED).len(), 1);
+        assert_eq!(world.lines(), [""; 0], "the dead node does not become Unknown either");
+        assert!(world.lease_reads() <= 3, "{}", world.lease_reads());
+        world.kubelets(&["a", "b"], 200 * SEC).await;
+        assert!(!is_suspended(&manager));
+        assert_eq!((world.logged(SUSPENDED).len(), world.logged(RESUMED).len()), (1, 1));
+        assert_eq!((world.ready("a"), world.ready("b")), ("True".into(), "True".into()));
+        assert_eq!(world.ready("dead"), "Unknown", "decisions are made again");
+        assert_eq!(world.no_execute("dead"), ["unreachable"]);
+        assert_eq!(manager.metric(FAILED_READS), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_deleted_while_its_watch_was_frozen_counts_as_renewed() {
-    let world = World::with(&["a", "b"]);
-    let _manager = world.start().await;
-    world.kubelets(&["a", "b"], 20 * SEC).await;
-    world.cluster.freeze_watches("leases");
-    world.kubelets(&["a", "b"], 60 * SEC).await;
-    world.cluster.remove("leases", "kube-node-lease", "a");
-    world.kubelets(&["b"], 300 * SEC).await;
-    let unknown_at = world.unknown_at("a");
-    assert!(unknown_at.len() == 1 && unknown_at[0] >= 100 * SEC, "the last renewal was at 50 s: {unknown_at:?}");
+    for by_get in [true, false] {
+        let world = World::with(&["a", "b"]);
+        may_get(&world, by_get);
+        let _manager = world.start().await;
+        world.kubelets(&["a", "b"], 20 * SEC).await;
+        world.cluster.freeze_watches("leases");
+        world.kubelets(&["a", "b"], 60 * SEC).await;
+        world.cluster.remove("leases", "kube-node-lease", "a");
+        world.kubelets(&["b"], 300 * SEC).await;
+        let unknown_at = world.unknown_at("a");
+        assert!(unknown_at.len() == 1 && unknown_at[0] >= 100 * SEC, "the last renewal was at 50 s: {unknown_at:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,12 +195,15 @@ async fn a_lease_that_cannot_be_read_does_not_keep_other_nodes_from_becoming_unk
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_does_not_decode_proves_nothing() {
-    let world = World::with(&["a", "b"]);
-    let manager = world.start().await;
-    world.cluster.update("leases", "kube-node-lease", "a", |it| it["spec"]["renewTime"] = json!(5));
-    world.kubelets(&["b"], 100 * SEC).await;
-    assert_eq!(world.lines(), [""; 0]);
-    assert!(manager.metric(FAILED_READS) >= 20);
+    for by_get in [true, false] {
+        let world = World::with(&["a", "b"]);
+        may_get(&world, by_get);
+        let manager = world.start().await;
+        world.cluster.update("leases", "kube-node-lease", "a", |it| it["spec"]["renewTime"] = json!(5));
+        world.kubelets(&["b"], 100 * SEC).await;
+        assert_eq!(world.lines(), [""; 0]);
+        assert!(manager.metric(FAILED_READS) >= 20);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,23 +229,58 @@ async fn a_node_whose_turn_comes_is_tainted_only_after_its_lease_was_read() {
     assert_eq!((world.lease_reads_by("get"), world.lease_reads_by("list")), (3, 0));
 }
 
-/// Upstream's roles do not allow to get a Lease.
+/// Upstream's role does not allow to get a Lease.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_the_manager_may_not_get_is_read_by_a_list() {
     let world = World::with(&["a", "b", "c"]);
-    world.cluster.intercept(|call| {
-        let is_refused = call.verb == "get" && call.path.contains("/kube-node-lease/");
-        if is_refused { Interception::status(403, "Forbidden", "no") } else { Interception::Pass }
+    world.forbid_to_get_leases();
+    let _manager = world.start().await;
+    world.kubelets(&["a"], 60 * SEC).await;
+    assert_eq!(["a", "b", "c"].map(|it| world.ready(it)), ["True", "Unknown", "Unknown"]);
+    world.kubelets(&[""; 0], 130 * SEC).await;
+    assert_eq!(world.ready("a"), "Unknown");
+    assert_eq!((world.lease_reads_by("get"), world.lease_reads_by("list") >= 3), (0, true));
+    let reviews = world.cluster.requests().iter().filter(|it| it.resource == REVIEWS).count();
+    assert!((1..=2).contains(&reviews), "both nodes may ask at the same time: {reviews}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_refused_get_the_manager_asks_for_its_right_again() {
+    let world = World::with(&["a", "b", "c"]);
+    let _manager = world.start().await;
+    world.kubelets(&["b", "c"], 60 * SEC).await;
+    assert_eq!((world.ready("a"), world.lease_reads_by("list")), ("Unknown".into(), 0));
+    world.forbid_to_get_leases();
+    world.kubelets(&["c"], 115 * SEC).await;
+    assert_eq!(["b", "c"].map(|it| world.ready(it)), ["Unknown", "True"]);
+    assert_eq!(world.lease_reads_by("list"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_right_is_not_known_the_lease_is_read_by_a_list() {
+    let world = World::with(&["a", "b"]);
+    world.cluster.intercept(|call| match &*call.resource {
+        REVIEWS => Interception::status(500, "InternalError", "not now"),
+        _ => Interception::Pass,
     });
     let _manager = world.start().await;
-    world.kubelets(&["c"], 60 * SEC).await;
-    assert_eq!(["a", "b"].map(|it| world.ready(it)), ["Unknown", "Unknown"]);
-    let (got, listed) = (world.lease_reads_by("get"), world.lease_reads_by("list"));
-    // The two nodes may be read at the same time.
-    assert!((1..=2).contains(&got), "{got}");
-    world.kubelets(&[""; 0], 130 * SEC).await;
-    assert_eq!(world.lease_reads_by("get"), got, "a refused read is not repeated");
-    assert!(world.lease_reads_by("list") > listed);
+    world.kubelets(&["b"], 60 * SEC).await;
+    assert_eq!((world.ready("a"), world.lease_reads_by("get")), ("Unknown".into(), 0));
+}
+
+/// The last leader has set the conditions, but not yet the other taint.
+#[tokio::test(start_paused = true)]
+async fn one_taint_replaces_the_other_only_after_the_lease_was_read() {
+    let world = World::with(&["b", "c"]);
+    world.create_old("a", "Unknown", 100, &["not-ready:NoExecute"]);
+    let standby = world.standby().await;
+    world.cluster.freeze_watches("leases");
+    world.renew("a");
+    let _manager = standby.lead();
+    world.kubelets(&["b", "c"], 30 * SEC).await;
+    assert_eq!(world.no_execute("a"), ["not-ready"], "the live Lease is newer than the cached one");
+    world.kubelets(&["b", "c"], 300 * SEC).await;
+    assert_eq!(world.no_execute("a"), ["unreachable"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,8 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// The namespace of the Leases of nodes.
 const LEASES: &str = "kube-node-lease";
+/// The resource by which the manager asks for its rights.
+pub(crate) const REVIEWS: &str = "selfsubjectaccessreviews";
 /// The prefix of the keys of all taints of this controller.
 const PREFIX: &str = "node.kubernetes.io/";
 /// How often a kubelet renews its Lease.
@@ -268,14 +270,26 @@ impl World {
         written.map(|it| it.at.saturating_duration_since(self.start)).collect()
     }
 
-    /// The calls of the controller without the live reads of Leases.
+    /// The calls of the controller without the live reads of Leases and the review of the right to them.
     pub(crate) fn calls(&self) -> Vec<Call> {
-        self.world.calls().into_iter().filter(|it| !is_lease_read(it)).collect()
+        self.world.calls().into_iter().filter(|it| !is_lease_read(it) && it.resource != REVIEWS).collect()
     }
 
     /// The same as lines.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.calls().iter().map(line).collect()
+    }
+
+    /// The manager may not get Leases, as with upstream's role.
+    pub(crate) fn forbid_to_get_leases(&self) {
+        self.cluster.intercept(|call| match &*call.resource {
+            REVIEWS => {
+                let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
+                Interception::Answer { status: 201, headers: Vec::new(), body }
+            }
+            "leases" if call.verb == "get" => Interception::status(403, "Forbidden", "no"),
+            _ => Interception::Pass,
+        });
     }
 
     /// How often the controller has read a Lease live.

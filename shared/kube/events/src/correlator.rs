@@ -69,6 +69,10 @@ struct TokenBucket {
     full_at: Instant,
 }
 
+fn text(field: &Option<String>) -> &str {
+    field.as_deref().unwrap_or_default()
+}
+
 /// `LruCache::new` would allocate the memory of all entries now.
 fn empty_table<V>() -> LruCache<Key, V> {
     let mut table = LruCache::unbounded();
@@ -93,14 +97,15 @@ impl Correlator {
     pub(crate) fn observe(&mut self, report: Report) -> Option<Event> {
         let Report { object, type_, reason, message, wall, at } = report;
         let ObjectReference { kind, namespace, name, uid, api_version, field_path, .. } = &object;
-        let spam_key = self.keys.hash_one((kind, namespace, name, uid, api_version, type_));
+        let object_key = [kind, namespace, name, uid, api_version].map(text);
+        let spam_key = self.keys.hash_one((object_key, type_));
         let group_key = self.keys.hash_one((spam_key, &reason));
         let similar = self.groups.get_or_insert_mut(group_key, || Similar { last: at, messages: Vec::new() });
         let is_combined = similar.record_message(self.keys.hash_one(&message), at);
-        let separate = (!is_combined).then_some((field_path, &message));
+        let separate = (!is_combined).then_some((text(field_path), &message));
         let event_key = self.keys.hash_one((group_key, separate));
         let record = self.events.get_or_insert_mut(event_key, || EventRecord {
-            name: self.name_generator.next_name(name.as_deref().unwrap_or_default(), wall),
+            name: self.name_generator.next_name(text(name), wall),
             first: wall,
             count: 0,
         });

@@ -1,6 +1,7 @@
 //! Every guarantee: each stored write of a manager is allowed, and each of its requests is safe.
 
 use clock::Instant;
+use serde_json::json;
 use test_cluster::{Call, Interception};
 use testing::sim::Write;
 
@@ -50,9 +51,18 @@ pub(super) fn check_requests(cluster: &SimulatedCluster) {
     let reporter = cluster.world.clone();
     let machines = cluster.machines.clone();
     let clock = cluster.world.clock().clone();
+    // Upstream's role of the manager does not allow it.
+    let may_get_leases = cluster.world.rng().bool();
     cluster.world.cluster().intercept(move |call| {
         if machines.lock().is_server_away(clock.now()) {
             return Interception::Fail;
+        }
+        if call.resource == "selfsubjectaccessreviews" {
+            let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": may_get_leases } });
+            return Interception::Answer { status: 201, headers: Vec::new(), body };
+        }
+        if !may_get_leases && call.verb == "get" && call.path.contains(NODE_LEASES) {
+            reporter.fail(format!("gets a Lease without the right: {}", call.path));
         }
         if let Err(why) = check_request(call) {
             reporter.fail(format!("{} {} {why}: {}", call.method, call.path, call.json()));

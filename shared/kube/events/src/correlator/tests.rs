@@ -58,6 +58,9 @@ fn repeated_reports_are_one_event_with_a_count() {
         ("reason", pod("a"), "Other", "m"),
         ("message", pod("a"), "Failed", "other"),
         ("object", pod("b"), "Failed", "m"),
+        ("kind", ObjectReference { kind: Some("Job".to_owned()), ..pod("a") }, "Failed", "m"),
+        ("namespace", ObjectReference { namespace: Some("other".to_owned()), ..pod("a") }, "Failed", "m"),
+        ("version", ObjectReference { api_version: Some("v2".to_owned()), ..pod("a") }, "Failed", "m"),
         ("uid", ObjectReference { uid: Some("other".to_owned()), ..pod("a") }, "Failed", "m"),
         ("field", ObjectReference { field_path: Some("spec".to_owned()), ..pod("a") }, "Failed", "m"),
     ] {
