@@ -1,5 +1,7 @@
 //! The pods of one missing node, top to bottom: the caches, the live read of the node, the deletions.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use api::{Atom, Node, Typed};
 use client::error_chain;
 use controller::Outcome;
@@ -47,13 +49,18 @@ pub(crate) async fn sync(ctx: &Ctx, node: &Atom) -> Outcome {
     }
     sort_by_priority(&mut pods);
     // With many pods this takes minutes. Once the node is back, the rest of its pods must stay.
-    let is_missing = || matches!(ctx.nodes.get("", node), Ok(None));
+    let has_returned = AtomicBool::new(false);
+    let is_missing = || {
+        has_returned.fetch_or(!matches!(ctx.nodes.get("", node), Ok(None)), Relaxed);
+        !has_returned.load(Relaxed)
+    };
     let Collected { done, is_complete } = collect::collect_each(ctx, pods, Reason::Orphaned, is_missing).await;
     let now = ctx.clock.now();
     done.iter().for_each(|it| ctx.recreations.lock().on_deleted(it, now));
     match ctx.nodes.get("", node) {
         Ok(Some(_)) => Outcome::Done,
         _ if is_complete => outcome,
+        _ if has_returned.into_inner() => Outcome::After(QUARANTINE),
         _ => Outcome::After(PERIOD),
     }
 }

@@ -348,6 +348,33 @@ async fn pods_of_a_node_that_returns_during_the_deletion_stay() {
     assert!((60..100).contains(&left), "only requests in flight were completed: {left} are left");
 }
 
+/// A request that was sent before the node returned ends after the node is gone again.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_returned_during_the_deletion_get_a_whole_quarantine_again() {
+    let world = World::new();
+    (0..100).for_each(|it| drop(world.add_pod(&format!("p{it:03}"), "n1", "Failed")));
+    let _manager = world.start().await;
+    let cluster = world.cluster.clone();
+    let mut deletes = 0;
+    world.fail_requests(move |line, _| {
+        if !line.starts_with("delete") {
+            return None;
+        }
+        deletes += 1;
+        if deletes == 5 {
+            cluster.create(node("n1", "True", json!([])));
+        }
+        Some(Interception::Delay(if deletes == 1 { SEC } else { 50 * MS }))
+    });
+    world.sleep_until(40 * SEC + 500 * MS).await;
+    world.remove_node("n1");
+    world.sleep_until(80 * SEC).await;
+    let left = world.pod_names().len();
+    assert!((60..100).contains(&left), "{left} are left");
+    world.sleep_until(90 * SEC).await;
+    assert_eq!(world.pod_names(), [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_with_a_controller_are_deleted_first() {
     let world = World::new();

@@ -26,8 +26,8 @@ pub(crate) struct Replaced {
     pub(crate) since: Instant,
 }
 
-/// The node lifecycle controller replaces one of these by the other one, in one write, when the status of Ready changes
-/// between False and Unknown. In between the node was not ready.
+/// The node lifecycle controller replaces one of these by the other one when the status of Ready changes between False and
+/// Unknown. In between the node was not ready.
 const PAIR: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// Whether a taint is one of [`PAIR`].
@@ -58,19 +58,19 @@ pub(crate) fn observe(known: &[ObservedTaint], node: &Node, is_gapless: bool, no
     let observed = no_execute(node).map(|taint| {
         let before = known.iter().find(|it| it.taint == *taint).filter(|_| is_gapless || taint.added.is_some());
         before.cloned().unwrap_or_else(|| {
-            let replaced = if is_gapless { replaced_by(taint, known, node) } else { None };
+            let replaced = if is_gapless { replaced_by(taint, known) } else { None };
             ObservedTaint { taint: taint.clone(), since: counting_start(taint, now), replaced }
         })
     });
     observed.collect()
 }
 
-/// The taint that a new one replaced.
-fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Replaced> {
+/// The taint that a new one replaces. Both may be on the node: upstream adds the new one before it removes the other one
+/// (`SwapNodeControllerTaint`).
+fn replaced_by(taint: &Taint, known: &[ObservedTaint]) -> Option<Replaced> {
     let before = known.iter().find(|it| is_of_pair(&it.taint) && it.taint.key != taint.key)?;
-    let is_replaced = is_of_pair(taint) && no_execute(node).all(|it| it.key != before.taint.key);
     let since = before.replaced.as_ref().map_or(before.since, |it| it.since.min(before.since));
-    is_replaced.then(|| Replaced { taint: before.taint.clone(), since })
+    is_of_pair(taint).then(|| Replaced { taint: before.taint.clone(), since })
 }
 
 /// The same taints after an interruption, in which the nodes could not report that they are ready. It does not count as
@@ -201,13 +201,12 @@ mod tests {
             assert_eq!((&*replaced.taint.key, replaced.since), (before, first[0].since));
         }
         assert_eq!(observe(&third, &taints(&[not_ready]), true, at(99)), third, "nothing has changed");
-        for (name, keys, is_gapless) in [
-            ("after a gap", &[unreachable][..], false),
-            ("beside the other one", &[not_ready, unreachable], true),
-            ("another taint", &["k"], true),
-        ] {
-            let observed = observe(&first, &taints(keys), is_gapless, at(60));
-            assert!(observed.iter().all(|it| it.replaced.is_none()), "{name}");
+        let both = observe(&first, &taints(&[not_ready, unreachable]), true, at(60));
+        let [old, new] = &both[..] else { panic!("{both:?}") };
+        assert_eq!((old, new.replaced.as_ref().map(|it| it.since)), (&first[0], Some(first[0].since)));
+        assert_eq!(observe(&both, &taints(&[unreachable]), true, at(61))[..], [new.clone()], "upstream's second write");
+        for (name, key, is_gapless) in [("after a gap", unreachable, false), ("another taint", "k", true)] {
+            assert_eq!(observe(&first, &taints(&[key]), is_gapless, at(60))[0].replaced, None, "{name}");
         }
         let ready = observe(&first, &taints(&[]), true, at(30));
         assert_eq!(observe(&ready, &taints(&[unreachable]), true, at(60))[0].replaced, None, "it was ready in between");
