@@ -19,7 +19,7 @@ use crate::rules::{
 const SUSPECT: f64 = 0.75;
 
 /// The wait for the end of a grace period ends at a multiple of this time since boot, so that one timer serves many
-/// nodes. A node becomes Unknown so much later at most.
+/// nodes. A node becomes Unknown at most this much later.
 const TICK_MILLIS: u64 = 50;
 
 /// Pods are marked only if Ready is False for longer: a kubelet that restarts reports False for some seconds.
