@@ -179,23 +179,22 @@ async fn prove_no_lease(ctx: &Ctx, node: &str) -> Option<Duration> {
     is_listed().then_some(RETRY)
 }
 
-/// Reads the Lease from the server: by a GET, or by a list if the manager may not get it. Upstream's role allows only the
-/// list. A list can take 100 ms longer in a quiet cluster, until the watch cache of the server is as new as etcd
-/// (KEP-2340).
+/// Reads the Lease from the server: by a GET, or by a list if the manager may not get it. The role of the built-in manager
+/// allows only the list. A list can take 100 ms longer in a quiet cluster, until the watch cache of the server is as new as
+/// etcd (KEP-2340).
 async fn read_lease(ctx: &Ctx, name: &str) -> Result<Option<Lease>, ApiError> {
     let resource = Lease::resource();
-    if !may_get_leases(ctx).await {
-        return within(READ_TIMEOUT, ctx.reads.find::<Lease>(&resource, LEASES, name)).await;
+    if may_get_leases(ctx).await {
+        match within(READ_TIMEOUT, ctx.reads.get_opt::<Lease>(&resource, LEASES, name)).await {
+            // The right was removed.
+            Err(ApiError::Refused(_)) => ctx.state.lock().may_get_leases = Some(false),
+            read => return read,
+        }
     }
-    let read = within(READ_TIMEOUT, ctx.reads.get_opt::<Lease>(&resource, LEASES, name)).await;
-    if matches!(read, Err(ApiError::Refused(_))) {
-        // The right may have been removed.
-        ctx.state.lock().may_get_leases = None;
-    }
-    read
+    within(READ_TIMEOUT, ctx.reads.find::<Lease>(&resource, LEASES, name)).await
 }
 
-/// Asks the server once, so that it need not refuse a request.
+/// Asks the server once, so that no GET is refused.
 async fn may_get_leases(ctx: &Ctx) -> bool {
     if let Some(known) = ctx.state.lock().may_get_leases {
         return known;
@@ -203,9 +202,11 @@ async fn may_get_leases(ctx: &Ctx) -> bool {
     let right = json!({ "group": "coordination.k8s.io", "resource": "leases", "namespace": LEASES, "verb": "get" });
     let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": right } });
-    let Ok(answer) = within(READ_TIMEOUT, ctx.reads.post(ACCESS_REVIEWS, &review)).await else { return false };
-    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    let is_allowed = answer["status"]["allowed"] == true;
+    let is_allowed = match within(READ_TIMEOUT, ctx.reads.post(ACCESS_REVIEWS, &review)).await {
+        Ok(answer) => serde_json::from_slice(&answer).is_ok_and(|it: Value| it["status"]["allowed"] == true),
+        Err(ApiError::Refused(_)) => false,
+        Err(_) => return false,
+    };
     ctx.state.lock().may_get_leases = Some(is_allowed);
     is_allowed
 }

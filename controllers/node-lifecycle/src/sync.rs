@@ -15,7 +15,7 @@ use crate::{
     pass::update_modes,
     rules::{
         conditions::{self, readiness, unknown_conditions, with_conditions},
-        taints::{self, NoExecute, has_no_execute},
+        taints::{self, NoExecute, has_no_execute, has_other_no_execute},
     },
 };
 
@@ -182,7 +182,7 @@ fn mark_pods(ctx: &Ctx, node: &Node) -> Result<Option<Duration>, SyncError> {
 }
 
 /// What to do about the NoExecute taints. A node without one waits for its turn in the zone. One of the two taints
-/// replaces the other one at once.
+/// replaces the other one without a turn.
 async fn no_execute(ctx: &Ctx, node: &Node, silence: NodeSilence, has_turn: &mut bool) -> NoExecute {
     let name: Atom = (&*node.meta.name).into();
     let (wants_taint, is_confirmed) = match (readiness(node), silence) {
@@ -201,34 +201,27 @@ async fn no_execute(ctx: &Ctx, node: &Node, silence: NodeSilence, has_turn: &mut
         let is_disrupted = ctx.state.lock().disrupted_since.is_some();
         return if is_disrupted { NoExecute::Remove } else { NoExecute::Keep };
     }
-    let decision = decide(ctx, node, &name, has_turn, is_confirmed);
+    let mut decision = decide(ctx, node, &name, has_turn, is_confirmed);
     enqueue_next(ctx, &name, Duration::ZERO);
+    // The node may have waited long for its turn, so it may not be silent any more.
+    if matches!(decision, TaintDecision::Confirm) {
+        if let Confirmation::NotNow(wait) = confirm_silence(ctx, node).await {
+            // Otherwise nodes that cannot be confirmed would enqueue each other without a pause.
+            postpone(ctx, &name, RETRY);
+            ctx.queue.add_after(Key::Node(name), wait);
+            return NoExecute::Keep;
+        }
+        decision = decide(ctx, node, &name, has_turn, true);
+    }
     match decision {
-        // No NoExecute taint is set now, and the pass enqueues only nodes that wait for a first taint.
-        TaintDecision::Final(NoExecute::Keep) if needs_other_taint(node) => {
+        // The pass enqueues only nodes that wait for a first taint.
+        TaintDecision::Final(NoExecute::Keep) | TaintDecision::Confirm if has_other_no_execute(node) => {
             ctx.queue.add_after(Key::Node(name), RETRY);
             NoExecute::Keep
         }
         TaintDecision::Final(no_execute) => no_execute,
-        // The node may have waited long for its turn, so it may not be silent any more.
-        TaintDecision::Confirm => match confirm_silence(ctx, node).await {
-            Confirmation::Confirmed => match decide(ctx, node, &name, has_turn, true) {
-                TaintDecision::Final(no_execute) => no_execute,
-                TaintDecision::Confirm => NoExecute::Keep,
-            },
-            Confirmation::NotNow(wait) => {
-                // Otherwise nodes that cannot be confirmed would enqueue each other without a pause.
-                postpone(ctx, &name, RETRY);
-                ctx.queue.add_after(Key::Node(name), wait);
-                NoExecute::Keep
-            }
-        },
+        TaintDecision::Confirm => NoExecute::Keep,
     }
-}
-
-/// Whether the node has a NoExecute taint, but not the one for its status.
-fn needs_other_taint(node: &Node) -> bool {
-    has_no_execute(node) && taints::edit(node, NoExecute::Set, 0).is_some_and(|it| it.taints.is_some())
 }
 
 /// The result of [`decide`].
@@ -251,7 +244,7 @@ fn decide(ctx: &Ctx, node: &Node, name: &Atom, has_turn: &mut bool, is_confirmed
         state.pacing.withdraw(&zone, name);
         return match is_suspended {
             true => TaintDecision::Final(NoExecute::Keep),
-            false if !is_confirmed && needs_other_taint(node) => TaintDecision::Confirm,
+            false if !is_confirmed && has_other_no_execute(node) => TaintDecision::Confirm,
             false => TaintDecision::Final(NoExecute::Set),
         };
     }

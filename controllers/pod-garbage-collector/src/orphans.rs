@@ -59,8 +59,8 @@ pub(crate) async fn sync(ctx: &Ctx, node: &Atom) -> Outcome {
     done.iter().for_each(|it| ctx.recreations.lock().on_deleted(it, now));
     match ctx.nodes.get("", node) {
         Ok(Some(_)) => Outcome::Done,
-        _ if is_complete => outcome,
         _ if has_returned.into_inner() => Outcome::After(QUARANTINE),
+        _ if is_complete => outcome,
         _ => Outcome::After(PERIOD),
     }
 }

@@ -62,6 +62,12 @@ pub(crate) fn has_no_execute(node: &Node) -> bool {
     node.taints.iter().any(is_no_execute)
 }
 
+/// Whether the node has a NoExecute taint that is not the one for its status of Ready.
+pub(crate) fn has_other_no_execute(node: &Node) -> bool {
+    let key = no_execute_key(node);
+    node.taints.iter().any(|it| is_no_execute(it) && Some(&*it.key) != key)
+}
+
 /// Whether this controller adds and removes the NoSchedule taint of this key.
 fn is_no_schedule(taint: &Taint) -> bool {
     let is_managed = |key: &str| key == UNSCHEDULABLE || BY_CONDITION.iter().any(|it| it.2 == key);

@@ -15,7 +15,7 @@ const RESUMED: &str = "The watches of nodes and Leases work again, so silent nod
 const BOTH: &[&str] = &["nodes", "leases"];
 
 /// Leases are read by GETs or by lists.
-fn may_get(world: &World, by_get: bool) {
+fn set_right(world: &World, by_get: bool) {
     if !by_get {
         world.forbid_to_get_leases();
     }
@@ -25,7 +25,7 @@ fn may_get(world: &World, by_get: bool) {
 async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_becomes_unknown_until_the_cache_is_fresh() {
     for by_get in [true, false] {
         let world = World::with(&["a", "b", "dead"]);
-        may_get(&world, by_get);
+        set_right(&world, by_get);
         let manager = world.start().await;
         world.kubelets(&["a", "b", "dead"], 20 * SEC).await;
         world.cluster.freeze_watches("leases");
@@ -49,7 +49,7 @@ async fn acceptance_node_031_with_a_frozen_watch_of_leases_no_node_becomes_unkno
 async fn a_lease_that_was_deleted_while_its_watch_was_frozen_counts_as_renewed() {
     for by_get in [true, false] {
         let world = World::with(&["a", "b"]);
-        may_get(&world, by_get);
+        set_right(&world, by_get);
         let _manager = world.start().await;
         world.kubelets(&["a", "b"], 20 * SEC).await;
         world.cluster.freeze_watches("leases");
@@ -197,7 +197,7 @@ async fn a_lease_that_cannot_be_read_does_not_keep_other_nodes_from_becoming_unk
 async fn a_lease_that_does_not_decode_proves_nothing() {
     for by_get in [true, false] {
         let world = World::with(&["a", "b"]);
-        may_get(&world, by_get);
+        set_right(&world, by_get);
         let manager = world.start().await;
         world.cluster.update("leases", "kube-node-lease", "a", |it| it["spec"]["renewTime"] = json!(5));
         world.kubelets(&["b"], 100 * SEC).await;
@@ -229,7 +229,7 @@ async fn a_node_whose_turn_comes_is_tainted_only_after_its_lease_was_read() {
     assert_eq!((world.lease_reads_by("get"), world.lease_reads_by("list")), (3, 0));
 }
 
-/// Upstream's role does not allow to get a Lease.
+/// The role of the built-in manager does not allow getting a Lease.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_the_manager_may_not_get_is_read_by_a_list() {
     let world = World::with(&["a", "b", "c"]);
@@ -245,7 +245,7 @@ async fn a_lease_that_the_manager_may_not_get_is_read_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_refused_get_the_manager_asks_for_its_right_again() {
+async fn after_a_refused_get_leases_are_read_by_lists() {
     let world = World::with(&["a", "b", "c"]);
     let _manager = world.start().await;
     world.kubelets(&["b", "c"], 60 * SEC).await;
@@ -253,19 +253,26 @@ async fn after_a_refused_get_the_manager_asks_for_its_right_again() {
     world.forbid_to_get_leases();
     world.kubelets(&["c"], 115 * SEC).await;
     assert_eq!(["b", "c"].map(|it| world.ready(it)), ["Unknown", "True"]);
-    assert_eq!(world.lease_reads_by("list"), 1);
+    world.kubelets(&[""; 0], 200 * SEC).await;
+    assert_eq!((world.ready("c"), world.lease_reads_by("get")), ("Unknown".into(), 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_right_is_not_known_the_lease_is_read_by_a_list() {
-    let world = World::with(&["a", "b"]);
-    world.cluster.intercept(|call| match &*call.resource {
-        REVIEWS => Interception::status(500, "InternalError", "not now"),
-        _ => Interception::Pass,
-    });
-    let _manager = world.start().await;
-    world.kubelets(&["b"], 60 * SEC).await;
-    assert_eq!((world.ready("a"), world.lease_reads_by("get")), ("Unknown".into(), 0));
+async fn while_the_right_is_not_known_leases_are_read_by_lists() {
+    // A server that refuses the review is not asked again.
+    for (code, asks_again) in [(500, true), (403, false)] {
+        let world = World::with(&["a", "b", "c"]);
+        world.cluster.intercept(move |call| match &*call.resource {
+            REVIEWS => Interception::status(code, "InternalError", "not now"),
+            _ => Interception::Pass,
+        });
+        let _manager = world.start().await;
+        world.kubelets(&["b", "c"], 60 * SEC).await;
+        world.kubelets(&["c"], 120 * SEC).await;
+        assert_eq!(["a", "b"].map(|it| world.ready(it)), ["Unknown"; 2]);
+        let reviews = world.cluster.requests().iter().filter(|it| it.resource == REVIEWS).count();
+        assert_eq!((world.lease_reads_by("get"), reviews > 1), (0, asks_again), "{code}: {reviews}");
+    }
 }
 
 /// The last leader has set the conditions, but not yet the other taint.

@@ -13,7 +13,7 @@ pub(crate) struct ObservedTaint {
     pub(crate) taint: Taint,
     /// From when tolerationSeconds count.
     pub(crate) since: Instant,
-    /// The taint that this one replaced, see [`PAIR`].
+    /// The taint that this one replaces, see [`PAIR`].
     pub(crate) replaced: Option<Replaced>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn observe(known: &[ObservedTaint], node: &Node, is_gapless: bool, no
     let observed = no_execute(node).map(|taint| {
         let before = known.iter().find(|it| it.taint == *taint).filter(|_| is_gapless || taint.added.is_some());
         before.cloned().unwrap_or_else(|| {
-            let replaced = if is_gapless { replaced_by(taint, known) } else { None };
+            let replaced = if is_gapless { replaced_by(taint, known, node) } else { None };
             ObservedTaint { taint: taint.clone(), since: counting_start(taint, now), replaced }
         })
     });
@@ -67,10 +67,11 @@ pub(crate) fn observe(known: &[ObservedTaint], node: &Node, is_gapless: bool, no
 
 /// The taint that a new one replaces. Both may be on the node: upstream adds the new one before it removes the other one
 /// (`SwapNodeControllerTaint`).
-fn replaced_by(taint: &Taint, known: &[ObservedTaint]) -> Option<Replaced> {
+fn replaced_by(taint: &Taint, known: &[ObservedTaint], node: &Node) -> Option<Replaced> {
     let before = known.iter().find(|it| is_of_pair(&it.taint) && it.taint.key != taint.key)?;
     let since = before.replaced.as_ref().map_or(before.since, |it| it.since.min(before.since));
-    is_of_pair(taint).then(|| Replaced { taint: before.taint.clone(), since })
+    let is_unchanged = no_execute(node).all(|it| it.key != before.taint.key || *it == before.taint);
+    (is_of_pair(taint) && is_unchanged).then(|| Replaced { taint: before.taint.clone(), since })
 }
 
 /// The same taints after an interruption, in which the nodes could not report that they are ready. It does not count as
@@ -209,6 +210,12 @@ mod tests {
         for (name, key, is_gapless) in [("after a gap", unreachable, false), ("another taint", "k", true)] {
             assert_eq!(observe(&first, &taints(&[key]), is_gapless, at(60))[0].replaced, None, "{name}");
         }
+        let newer = json!([
+            { "key": not_ready, "effect": "NoExecute", "timeAdded": "2027-01-15T08:00:50Z" },
+            { "key": unreachable, "effect": "NoExecute" },
+        ]);
+        let newer = observe(&first, &node(newer), true, at(60));
+        assert!(newer.iter().all(|it| it.replaced.is_none()), "both are new");
         let ready = observe(&first, &taints(&[]), true, at(30));
         assert_eq!(observe(&ready, &taints(&[unreachable]), true, at(60))[0].replaced, None, "it was ready in between");
     }

@@ -66,11 +66,12 @@ fn repeated_reports_are_one_event_with_a_count() {
     ] {
         assert_eq!(rig.observe(object, reason, message, 3_600).unwrap().count, Some(1), "another {what}");
     }
-    let object = ObjectReference { resource_version: Some("9".to_owned()), ..pod("a") };
+    let (version, path) = (Some("9".to_owned()), Some(String::new()));
+    let object = ObjectReference { resource_version: version, field_path: path, ..pod("a") };
     assert_eq!(
         rig.observe(object, "Failed", "m", 3_600).unwrap().count,
         Some(4),
-        "the resourceVersion does not matter"
+        "resourceVersion and an empty path do not matter"
     );
 }
 
