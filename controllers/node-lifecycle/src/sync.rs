@@ -213,15 +213,15 @@ async fn no_execute(ctx: &Ctx, node: &Node, silence: NodeSilence, has_turn: &mut
         }
         decision = decide(ctx, node, &name, has_turn, true);
     }
-    match decision {
-        // The pass enqueues only nodes that wait for a first taint.
-        TaintDecision::Final(NoExecute::Keep) | TaintDecision::Confirm if has_other_no_execute(node) => {
-            ctx.queue.add_after(Key::Node(name), RETRY);
-            NoExecute::Keep
-        }
+    let no_execute = match decision {
         TaintDecision::Final(no_execute) => no_execute,
         TaintDecision::Confirm => NoExecute::Keep,
+    };
+    // The pass enqueues only nodes that wait for a first taint.
+    if no_execute == NoExecute::Keep && has_other_no_execute(node) {
+        ctx.queue.add_after(Key::Node(name), RETRY);
     }
+    no_execute
 }
 
 /// The result of [`decide`].

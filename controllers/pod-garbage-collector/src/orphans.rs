@@ -49,17 +49,17 @@ pub(crate) async fn sync(ctx: &Ctx, node: &Atom) -> Outcome {
     }
     sort_by_priority(&mut pods);
     // With many pods this takes minutes. Once the node is back, the rest of its pods must stay.
-    let has_returned = AtomicBool::new(false);
+    let may_have_returned = AtomicBool::new(false);
     let is_missing = || {
-        has_returned.fetch_or(!matches!(ctx.nodes.get("", node), Ok(None)), Relaxed);
-        !has_returned.load(Relaxed)
+        may_have_returned.fetch_or(!matches!(ctx.nodes.get("", node), Ok(None)), Relaxed);
+        !may_have_returned.load(Relaxed)
     };
     let Collected { done, is_complete } = collect::collect_each(ctx, pods, Reason::Orphaned, is_missing).await;
     let now = ctx.clock.now();
     done.iter().for_each(|it| ctx.recreations.lock().on_deleted(it, now));
     match ctx.nodes.get("", node) {
         Ok(Some(_)) => Outcome::Done,
-        _ if has_returned.into_inner() => Outcome::After(QUARANTINE),
+        _ if may_have_returned.into_inner() => Outcome::After(QUARANTINE),
         _ if is_complete => outcome,
         _ => Outcome::After(PERIOD),
     }

@@ -101,10 +101,7 @@ async fn findings_stay_while_the_server_is_down() {
         "namespaces" if call.verb == "list" && now() - begun > MINUTE => {
             Interception::status(500, "InternalError", "down")
         }
-        "selfsubjectaccessreviews" => {
-            let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
-            Interception::Answer { status: 201, headers: Vec::new(), body }
-        }
+        "selfsubjectaccessreviews" => Interception::access(false),
         _ => Interception::Pass,
     });
     let replica = Replica::start(&cluster, "a", &[]);
@@ -143,8 +140,7 @@ async fn manager_without_permissions_has_findings_and_leads() {
     let begun = now();
     cluster.intercept(move |call: &Call| {
         let refused = call.resource == "selfsubjectaccessreviews" && now() - begun < MINUTE * 8;
-        let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
-        if refused { Interception::Answer { status: 201, headers: Vec::new(), body } } else { Interception::Pass }
+        if refused { Interception::access(false) } else { Interception::Pass }
     });
     let replica = Replica::start(&cluster, "a", &[]);
     wait_until("it leads", || is_leader(&cluster, "a")).await;

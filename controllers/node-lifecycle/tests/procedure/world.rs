@@ -280,13 +280,10 @@ impl World {
         self.calls().iter().map(line).collect()
     }
 
-    /// The manager may not get Leases, as with upstream's role.
+    /// The manager may not get Leases, as with the role of the built-in manager.
     pub(crate) fn forbid_to_get_leases(&self) {
         self.cluster.intercept(|call| match &*call.resource {
-            REVIEWS => {
-                let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
-                Interception::Answer { status: 201, headers: Vec::new(), body }
-            }
+            REVIEWS => Interception::access(false),
             "leases" if call.verb == "get" => Interception::status(403, "Forbidden", "no"),
             _ => Interception::Pass,
         });
@@ -294,7 +291,7 @@ impl World {
 
     /// How often the controller has read a Lease live.
     pub(crate) fn lease_reads(&self) -> usize {
-        self.cluster.requests().iter().filter(|it| is_lease_read(it)).count()
+        self.lease_reads_by("get") + self.lease_reads_by("list")
     }
 
     /// The same with this verb.

@@ -1,5 +1,7 @@
 //! Pods of nodes that do not exist.
 
+use std::time::Duration;
+
 use harness::{NAMESPACE, failure, pass};
 use serde_json::{Value, json};
 use test_cluster::Interception;
@@ -326,34 +328,10 @@ async fn a_pod_bound_after_the_read_of_the_node_gets_its_own_quarantine() {
     assert_eq!(world.pod_names(), [""; 0]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn pods_of_a_node_that_returns_during_the_deletion_stay() {
+/// A hundred orphans, whose node returns while the fifth of them is deleted. The first deletion takes this time.
+fn with_a_node_that_returns(first_deletion: Duration) -> World {
     let world = World::new();
     (0..100).for_each(|it| drop(world.add_pod(&format!("p{it:03}"), "n1", "Failed")));
-    let _manager = world.start().await;
-    let cluster = world.cluster.clone();
-    let mut deletes = 0;
-    world.fail_requests(move |line, _| {
-        if line.starts_with("delete") {
-            deletes += 1;
-            if deletes == 5 {
-                cluster.create(node("n1", "True", json!([])));
-            }
-            return Some(Interception::Delay(50 * MS));
-        }
-        None
-    });
-    world.sleep_until(3600 * SEC).await;
-    let left = world.pod_names().len();
-    assert!((60..100).contains(&left), "only requests in flight were completed: {left} are left");
-}
-
-/// A request that was sent before the node returned ends after the node is gone again.
-#[tokio::test(start_paused = true)]
-async fn pods_of_a_node_that_returned_during_the_deletion_get_a_whole_quarantine_again() {
-    let world = World::new();
-    (0..100).for_each(|it| drop(world.add_pod(&format!("p{it:03}"), "n1", "Failed")));
-    let _manager = world.start().await;
     let cluster = world.cluster.clone();
     let mut deletes = 0;
     world.fail_requests(move |line, _| {
@@ -364,8 +342,25 @@ async fn pods_of_a_node_that_returned_during_the_deletion_get_a_whole_quarantine
         if deletes == 5 {
             cluster.create(node("n1", "True", json!([])));
         }
-        Some(Interception::Delay(if deletes == 1 { SEC } else { 50 * MS }))
+        Some(Interception::Delay(if deletes == 1 { first_deletion } else { 50 * MS }))
     });
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_returns_during_the_deletion_stay() {
+    let world = with_a_node_that_returns(50 * MS);
+    let _manager = world.start().await;
+    world.sleep_until(3600 * SEC).await;
+    let left = world.pod_names().len();
+    assert!((60..100).contains(&left), "only requests in flight were completed: {left} are left");
+}
+
+/// A request that was sent before the node returned ends after the node is gone again.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_returned_during_the_deletion_get_a_whole_quarantine_again() {
+    let world = with_a_node_that_returns(SEC);
+    let _manager = world.start().await;
     world.sleep_until(40 * SEC + 500 * MS).await;
     world.remove_node("n1");
     world.sleep_until(80 * SEC).await;

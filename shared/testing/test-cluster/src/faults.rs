@@ -96,6 +96,13 @@ impl Interception {
         Self::Answer { status: code, headers: Vec::new(), body }
     }
 
+    /// The answer to a SelfSubjectAccessReview.
+    #[must_use]
+    pub fn access(is_allowed: bool) -> Self {
+        let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": is_allowed } });
+        Self::Answer { status: 201, headers: Vec::new(), body }
+    }
+
     /// A failure in plain text, as from an overloaded server or an unavailable group.
     #[must_use]
     pub fn text(code: u16, text: &str) -> Self {

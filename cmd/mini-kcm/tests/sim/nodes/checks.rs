@@ -1,7 +1,6 @@
 //! Every guarantee: each stored write of a manager is allowed, and each of its requests is safe.
 
 use clock::Instant;
-use serde_json::json;
 use test_cluster::{Call, Interception};
 use testing::sim::Write;
 
@@ -51,15 +50,14 @@ pub(super) fn check_requests(cluster: &SimulatedCluster) {
     let reporter = cluster.world.clone();
     let machines = cluster.machines.clone();
     let clock = cluster.world.clock().clone();
-    // Upstream's role of the manager does not allow it.
+    // The role of the built-in manager does not allow it.
     let may_get_leases = cluster.world.rng().bool();
     cluster.world.cluster().intercept(move |call| {
         if machines.lock().is_server_away(clock.now()) {
             return Interception::Fail;
         }
         if call.resource == "selfsubjectaccessreviews" {
-            let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": may_get_leases } });
-            return Interception::Answer { status: 201, headers: Vec::new(), body };
+            return Interception::access(may_get_leases);
         }
         if !may_get_leases && call.verb == "get" && call.path.contains(NODE_LEASES) {
             reporter.fail(format!("gets a Lease without the right: {}", call.path));
